@@ -1,0 +1,2 @@
+//! The backstitch binary.
+fn main() {}
