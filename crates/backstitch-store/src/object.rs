@@ -1,0 +1,194 @@
+//! Trees and commits as bytes and back.
+
+use bstr::{BString, ByteSlice};
+
+use crate::{Error, Oid, hash};
+
+/// What an object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectKind {
+    /// Content of a file or the text of a link.
+    Blob,
+    /// A directory.
+    Tree,
+    /// A checkpoint.
+    Commit,
+}
+
+/// [`ObjectKind`] and what foreign git programs may add.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Blob,
+    Tree,
+    Commit,
+    Tag,
+}
+
+impl Kind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::Blob => "blob",
+            Kind::Tree => "tree",
+            Kind::Commit => "commit",
+            Kind::Tag => "tag",
+        }
+    }
+
+    pub(crate) fn from_name(name: &[u8]) -> Option<Kind> {
+        Some(match name {
+            b"blob" => Kind::Blob,
+            b"tree" => Kind::Tree,
+            b"commit" => Kind::Commit,
+            b"tag" => Kind::Tag,
+            _ => return None,
+        })
+    }
+
+    /// The type in a pack entry's header.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Kind::Commit => 1,
+            Kind::Tree => 2,
+            Kind::Blob => 3,
+            Kind::Tag => 4,
+        }
+    }
+
+    pub(crate) fn from_code(code: u8) -> Option<Kind> {
+        Some(match code {
+            1 => Kind::Commit,
+            2 => Kind::Tree,
+            3 => Kind::Blob,
+            4 => Kind::Tag,
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn public(self) -> Option<ObjectKind> {
+        Some(match self {
+            Kind::Blob => ObjectKind::Blob,
+            Kind::Tree => ObjectKind::Tree,
+            Kind::Commit => ObjectKind::Commit,
+            Kind::Tag => return None,
+        })
+    }
+}
+
+/// Mode of a plain file.
+pub const MODE_FILE: u32 = 0o100644;
+/// Mode of an executable file.
+pub const MODE_EXECUTABLE: u32 = 0o100755;
+/// Mode of a symbolic link.
+pub const MODE_LINK: u32 = 0o120000;
+/// Mode of a directory.
+pub const MODE_TREE: u32 = 0o40000;
+/// Mode of a commit of another repository; never written by us.
+pub(crate) const MODE_GITLINK: u32 = 0o160000;
+
+/// One line of a tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TreeEntry {
+    /// [`MODE_FILE`], [`MODE_EXECUTABLE`], [`MODE_LINK`] or [`MODE_TREE`].
+    pub mode: u32,
+    /// As stored (maybe encoded, see [`names`](crate::names)).
+    pub name: BString,
+    /// What it holds.
+    pub oid: Oid,
+}
+
+impl TreeEntry {
+    pub(crate) fn is_tree(&self) -> bool {
+        self.mode == MODE_TREE
+    }
+}
+
+/// Sorts into git's order (a directory as if its name ended in `/`) and checks what git would refuse.
+pub(crate) fn sort_tree(entries: &mut [TreeEntry]) -> Result<(), Error> {
+    for e in entries.iter() {
+        if !matches!(e.mode, MODE_FILE | MODE_EXECUTABLE | MODE_LINK | MODE_TREE) {
+            return Err(Error::invalid(format!("{:o} is no mode of a tree entry ({:?})", e.mode, e.name)));
+        }
+        if e.name.is_empty() || e.name == "." || e.name == ".." || e.name.find_byteset(b"/\0").is_some() {
+            return Err(Error::invalid(format!("{:?} is no name for a tree entry", e.name)));
+        }
+    }
+    // A file and a directory of one name are not neighbours in git's order, so this order looks for doubles first.
+    entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    if let Some(w) = entries.windows(2).find(|w| w[0].name == w[1].name) {
+        return Err(Error::invalid(format!("{:?} is twice in one tree", w[0].name)));
+    }
+    let key = |e: &TreeEntry| e.is_tree();
+    entries.sort_by(|a, b| {
+        let n = a.name.len().min(b.name.len());
+        a.name[..n].cmp(&b.name[..n]).then_with(|| {
+            let at = |e: &TreeEntry| e.name.get(n).copied().unwrap_or(if key(e) { b'/' } else { 0 });
+            at(a).cmp(&at(b))
+        })
+    });
+    Ok(())
+}
+
+/// Appends the bytes of a tree whose entries are sorted.
+pub(crate) fn encode_tree(entries: &[TreeEntry], out: &mut Vec<u8>) {
+    out.reserve(entries.iter().map(|e| e.name.len() + 28).sum());
+    for e in entries {
+        let mode: &[u8] = match e.mode {
+            MODE_EXECUTABLE => b"100755 ",
+            MODE_LINK => b"120000 ",
+            MODE_TREE => b"40000 ",
+            _ => b"100644 ",
+        };
+        out.extend_from_slice(mode);
+        out.extend_from_slice(&e.name);
+        out.push(0);
+        out.extend_from_slice(e.oid.as_slice());
+    }
+}
+
+/// Reads a tree; what is wrong with it as text.
+pub(crate) fn parse_tree(mut data: &[u8]) -> Result<Vec<TreeEntry>, String> {
+    let mut entries = Vec::with_capacity(data.len() / 36 + 1);
+    while !data.is_empty() {
+        let space = data.find_byte(b' ').filter(|n| (1..=6).contains(n)).ok_or("a tree entry has no mode")?;
+        let mut mode = 0u32;
+        for &b in &data[..space] {
+            if !(b'0'..=b'7').contains(&b) {
+                return Err("a tree entry's mode is no number".into());
+            }
+            mode = mode << 3 | u32::from(b - b'0');
+        }
+        data = &data[space + 1..];
+        let end = data.find_byte(0).filter(|&n| n > 0).ok_or("a tree entry has no name")?;
+        let oid = data
+            .get(end + 1..end + 1 + hash::OID_LEN)
+            .and_then(hash::oid)
+            .ok_or("a tree entry is cut off")?;
+        entries.push(TreeEntry { mode, name: data[..end].into(), oid });
+        data = &data[end + 1 + hash::OID_LEN..];
+    }
+    Ok(entries)
+}
+
+/// The bytes of a parentless commit.
+pub(crate) fn encode_commit(tree: &Oid, message: &[u8], time_s: i64) -> Result<Vec<u8>, Error> {
+    if message.contains(&0) {
+        return Err(Error::invalid("a commit message cannot hold NUL"));
+    }
+    let time = time_s.clamp(0, i64::from(i32::MAX));
+    let who = "backstitch <backstitch@localhost>";
+    let mut out =
+        format!("tree {tree}\nauthor {who} {time} +0000\ncommitter {who} {time} +0000\n\n").into_bytes();
+    out.extend_from_slice(message);
+    Ok(out)
+}
+
+/// Tree and message of a commit; what is wrong with it as text.
+pub(crate) fn parse_commit(data: &[u8]) -> Result<(Oid, BString), String> {
+    let tree = data
+        .strip_prefix(b"tree ")
+        .and_then(|rest| rest.get(..2 * hash::OID_LEN))
+        .and_then(|hex| Oid::from_hex(hex).ok())
+        .ok_or("a commit names no tree")?;
+    let body = data.find(b"\n\n").ok_or("a commit has no message")?;
+    Ok((tree, data[body + 2..].into()))
+}

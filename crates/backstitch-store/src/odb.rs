@@ -1,0 +1,573 @@
+//! Reading objects: packs, deltas, loose files, and what a writer has not finished yet.
+
+use std::{
+    collections::HashMap,
+    io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use bstr::BString;
+
+use crate::{
+    Error, Oid, TreeEntry, files,
+    hash::{self, OID_LEN, Sha1},
+    inflate::Inflater,
+    loose::{self, Collect, Hashing, ReadError},
+    object::{self, Kind, ObjectKind},
+    pack::{self, Entry, Pack},
+    writer,
+};
+
+/// An undeltified object above this size is streamed.
+const STREAM: u64 = 1 << 20;
+/// Git itself never makes longer chains.
+const CHAIN_MAX: usize = 4096;
+/// How many packs are open at a time.
+const OPEN_MAX: usize = 64;
+/// Delta bases kept, in each of two generations.
+const BASES_MAX: usize = 24 << 20;
+
+/// A reading handle. Cheap to clone, for any thread; packs that appear later are found when an object is missed.
+///
+/// Whatever is read is checked against its id. Where one copy of an object is damaged and another is not, the other is
+/// returned.
+#[derive(Clone, Debug)]
+pub struct Odb {
+    inner: Arc<Inner>,
+    pending: Option<Arc<writer::Shared>>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    store: PathBuf,
+    objects: PathBuf,
+    packs: RwLock<Option<Arc<PackSet>>>,
+    opened: AtomicUsize,
+    pool: Mutex<Vec<Pooled>>,
+    bases: Mutex<Bases>,
+}
+
+/// The packs that were there at the last look.
+#[derive(Debug, Default)]
+pub(crate) struct PackSet {
+    pub(crate) packs: Vec<Arc<Pack>>,
+    /// Indexes that cannot be read, and why.
+    pub(crate) broken: Vec<(PathBuf, String)>,
+    recent: AtomicUsize,
+}
+
+struct Pooled(Box<Inflater>);
+
+impl std::fmt::Debug for Pooled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Inflater")
+    }
+}
+
+type BaseKey = (PathBuf, u64);
+type Base = (Kind, Arc<Vec<u8>>);
+
+/// Bases of deltas: what was used since the last turn of generations, and before it.
+#[derive(Debug, Default)]
+struct Bases {
+    young: HashMap<BaseKey, Base>,
+    old: HashMap<BaseKey, Base>,
+    bytes: usize,
+}
+
+impl Bases {
+    fn get(&mut self, key: &BaseKey) -> Option<Base> {
+        if let Some(b) = self.young.get(key) {
+            return Some(b.clone());
+        }
+        let b = self.old.remove(key)?;
+        self.put(key.clone(), b.clone());
+        Some(b)
+    }
+
+    fn put(&mut self, key: BaseKey, base: Base) {
+        if base.1.len() > BASES_MAX / 2 {
+            return;
+        }
+        if self.bytes + base.1.len() > BASES_MAX {
+            self.old = std::mem::take(&mut self.young);
+            self.bytes = 0;
+        }
+        self.bytes += base.1.len();
+        self.young.insert(key, base);
+    }
+}
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl PackSet {
+    /// Where `oid` is, looking first where the last one was; `skip` that many places.
+    pub(crate) fn find(&self, oid: &[u8; OID_LEN], skip: usize) -> Option<(Arc<Pack>, Result<u64, String>)> {
+        let n = self.packs.len();
+        let start = self.recent.load(Ordering::Relaxed);
+        (0..n)
+            .map(|i| (start + i) % n)
+            .filter_map(|i| Some((i, self.packs[i].idx.find(oid).transpose()?)))
+            .nth(skip)
+            .map(|(i, at)| {
+                if skip == 0 {
+                    self.recent.store(i, Ordering::Relaxed);
+                }
+                (self.packs[i].clone(), at)
+            })
+    }
+}
+
+impl Odb {
+    pub(crate) fn new(store: &Path, objects: PathBuf) -> Odb {
+        let inner = Inner {
+            store: store.to_owned(),
+            objects,
+            packs: RwLock::default(),
+            opened: AtomicUsize::new(0),
+            pool: Mutex::default(),
+            bases: Mutex::default(),
+        };
+        Odb { inner: Arc::new(inner), pending: None }
+    }
+
+    /// The same, and what `pending` holds.
+    pub(crate) fn with_pending(&self, pending: Arc<writer::Shared>) -> Odb {
+        Odb { inner: self.inner.clone(), pending: Some(pending) }
+    }
+
+    pub(crate) fn objects_dir(&self) -> &Path {
+        &self.inner.objects
+    }
+
+    /// The packs as last seen.
+    pub(crate) fn packs(&self) -> Result<Arc<PackSet>, Error> {
+        let seen = self.inner.packs.read().unwrap_or_else(PoisonError::into_inner).clone();
+        match seen {
+            Some(set) => Ok(set),
+            None => self.rescan(),
+        }
+    }
+
+    /// Looks which packs there are now. Done by every read that misses; to be called where a stale "no" matters.
+    pub fn refresh(&self) -> Result<(), Error> {
+        self.rescan().map(drop)
+    }
+
+    fn rescan(&self) -> Result<Arc<PackSet>, Error> {
+        let dir = self.inner.objects.join("pack");
+        let mut paths: Vec<PathBuf> = files::names(&dir)?
+            .iter()
+            .filter_map(|n| files::stem(n, ".idx").filter(|s| s.starts_with("pack-")))
+            .map(|s| dir.join(format!("{s}.pack")))
+            .collect();
+        paths.sort_unstable();
+        let mut slot = self.inner.packs.write().unwrap_or_else(PoisonError::into_inner);
+        let known: HashMap<&Path, &Arc<Pack>> =
+            slot.iter().flat_map(|s| &s.packs).map(|p| (p.path.as_path(), p)).collect();
+        let mut fresh = PackSet::default();
+        for path in paths {
+            if let Some(p) = known.get(path.as_path()) {
+                fresh.packs.push((*p).clone());
+                continue;
+            }
+            match Pack::open(path.clone()) {
+                Ok(p) => fresh.packs.push(Arc::new(p)),
+                Err(e) if e.is_not_found() => {}
+                Err(Error::Io { path, source }) => return Err(Error::Io { path, source }),
+                Err(Error::Damaged { path, what }) => fresh.broken.push((path, what)),
+                Err(e) => fresh.broken.push((path, e.to_string())),
+            }
+        }
+        let fresh = Arc::new(fresh);
+        *slot = Some(fresh.clone());
+        Ok(fresh)
+    }
+
+    fn with_inflater<T>(&self, f: impl FnOnce(&mut Inflater) -> T) -> T {
+        let mut inflater = lock(&self.inner.pool).pop().unwrap_or_else(|| Pooled(Box::new(Inflater::new())));
+        let out = f(&mut inflater.0);
+        lock(&self.inner.pool).push(inflater);
+        out
+    }
+
+    /// Keeps the number of open files bounded.
+    fn note_open(&self, set: &PackSet, pack: &Pack) {
+        if !pack.is_open() && self.inner.opened.fetch_add(1, Ordering::Relaxed) >= OPEN_MAX {
+            set.packs.iter().for_each(|p| p.close());
+            self.inner.opened.store(1, Ordering::Relaxed);
+        }
+    }
+
+    /// One object of one pack, its deltas applied; not yet checked against an id.
+    pub(crate) fn decode(
+        &self,
+        set: &PackSet,
+        pack: &Arc<Pack>,
+        offset: u64,
+        inflater: &mut Inflater,
+    ) -> Result<(Kind, Vec<u8>), Error> {
+        enum Step {
+            Done(Kind, Vec<u8>),
+            On(Entry, Vec<u8>),
+        }
+        let mut chain: Vec<(BaseKey, Vec<u8>)> = Vec::new();
+        let mut at = (pack.clone(), offset);
+        let (kind, mut data) = loop {
+            let key = (at.0.path.clone(), at.1);
+            if !chain.is_empty()
+                && let Some((kind, data)) = lock(&self.inner.bases).get(&key)
+            {
+                break (kind, data);
+            }
+            self.note_open(set, &at.0);
+            let step = at.0.entry(inflater, at.1, |entry, size, input| {
+                let data = input.whole(size).map_err(|f| at.0.fault(at.1, &f))?;
+                Ok(match entry {
+                    Entry::Plain(kind) => Step::Done(kind, data),
+                    entry => Step::On(entry, data),
+                })
+            })?;
+            match step {
+                Step::Done(kind, data) if chain.is_empty() => return Ok((kind, data)),
+                Step::Done(kind, data) => {
+                    let data = Arc::new(data);
+                    lock(&self.inner.bases).put(key, (kind, data.clone()));
+                    break (kind, data);
+                }
+                Step::On(entry, delta) => {
+                    chain.push((key, delta));
+                    if chain.len() > CHAIN_MAX {
+                        return Err(pack.fault(offset, "a chain of deltas has no end"));
+                    }
+                    at = match entry {
+                        Entry::Offset(base) => (at.0, base),
+                        Entry::Base(id) => match at.0.idx.find(&id).transpose() {
+                            Some(base) => (at.0.clone(), base.map_err(|f| at.0.fault(at.1, &f))?),
+                            None => {
+                                let (p, base) = set
+                                    .find(&id, 0)
+                                    .ok_or_else(|| at.0.fault(at.1, "a delta's base is missing"))?;
+                                let base = base.map_err(|f| p.fault(0, &f))?;
+                                (p, base)
+                            }
+                        },
+                        Entry::Plain(_) => return Err(pack.fault(offset, "a chain of deltas has no base")),
+                    };
+                }
+            }
+        };
+        while let Some((key, delta)) = chain.pop() {
+            let made = pack::apply_delta(&data, &delta).map_err(|f| pack::damaged_at(&key.0, key.1, &f))?;
+            if chain.is_empty() {
+                return Ok((kind, made));
+            }
+            data = Arc::new(made);
+            lock(&self.inner.bases).put(key, (kind, data.clone()));
+        }
+        Ok((kind, data.to_vec()))
+    }
+
+    /// The object, from whichever copy is sound.
+    pub(crate) fn read(&self, oid: &Oid) -> Result<(Kind, Vec<u8>), Error> {
+        if *oid == hash::empty_tree() {
+            return Ok((Kind::Tree, Vec::new()));
+        }
+        if let Some(pending) = &self.pending
+            && let Some(found) = pending.read(oid)?
+        {
+            return Ok(found);
+        }
+        self.attempt(oid, |place| match place {
+            Place::Packed(set, pack, at) => {
+                let (kind, data) = self.with_inflater(|i| self.decode(set, pack, at, i))?;
+                match hash::object_id(kind, &data)? == *oid {
+                    true => Ok((kind, data)),
+                    false => Err(pack.fault(at, &format!("object {oid} has changed"))),
+                }
+            }
+            Place::Loose(path) => self.read_loose(oid, path),
+        })
+    }
+
+    /// Whole loose file at `path`, checked.
+    pub(crate) fn read_loose(&self, oid: &Oid, path: &Path) -> Result<(Kind, Vec<u8>), Error> {
+        let mut found = Collect::default();
+        self.with_inflater(|i| loose::read(i, path, &mut found))?;
+        match found.header {
+            Some((kind, _)) if hash::object_id(kind, &found.data)? == *oid => Ok((kind, found.data)),
+            _ => Err(Error::damaged(path, format!("object {oid} has changed"))),
+        }
+    }
+
+    /// Tries every copy of `oid` until one serves; looks for new packs once.
+    fn attempt<T>(&self, oid: &Oid, mut get: impl FnMut(Place<'_>) -> Result<T, Error>) -> Result<T, Error> {
+        let id = hash::raw(oid);
+        let mut first = None;
+        let path = loose::path(&self.inner.objects, oid);
+        for round in 0..2 {
+            let set = if round == 0 { self.packs()? } else { self.rescan()? };
+            let mut skip = 0;
+            while let Some((pack, at)) = set.find(&id, skip) {
+                skip += 1;
+                let got = match at {
+                    Ok(at) => get(Place::Packed(&set, &pack, at)),
+                    Err(f) => Err(Error::damaged(&pack.path.with_extension("idx"), f)),
+                };
+                match got {
+                    Ok(got) => return Ok(got),
+                    Err(e) if e.is_not_found() => {}
+                    Err(e) => first = first.or(Some(e)),
+                }
+            }
+            match get(Place::Loose(&path)) {
+                Ok(got) => return Ok(got),
+                Err(e) if e.is_not_found() => {}
+                Err(e) => first = first.or(Some(e)),
+            }
+            if let (1, None, Some((path, what))) = (round, &first, set.broken.first()) {
+                first = Some(Error::damaged(path, format!("{what}; object {oid} may be in its pack")));
+            }
+        }
+        Err(first.unwrap_or_else(|| Error::Missing { path: self.inner.store.clone(), oid: *oid }))
+    }
+
+    fn expect(&self, oid: &Oid, want: Kind) -> Result<Vec<u8>, Error> {
+        match self.read(oid)? {
+            (kind, data) if kind == want => Ok(data),
+            (kind, _) => Err(self.mistaken(oid, &format!("is a {}, not a {}", kind.name(), want.name()))),
+        }
+    }
+
+    fn mistaken(&self, oid: &Oid, what: &str) -> Error {
+        Error::damaged(&self.inner.store, format!("object {oid} {what}"))
+    }
+
+    /// Whether the object is there. True does not mean that it is sound.
+    pub fn contains(&self, oid: &Oid) -> bool {
+        if *oid == hash::empty_tree() || self.pending.as_ref().is_some_and(|p| p.has(oid)) {
+            return true;
+        }
+        self.attempt(oid, |place| match place {
+            Place::Packed(..) => Ok(()),
+            Place::Loose(path) => std::fs::symlink_metadata(path).map(drop).map_err(Error::io(path)),
+        })
+        .is_ok()
+    }
+
+    /// As [`contains`](Self::contains), but packs that appeared since the last look are not looked for: for the many
+    /// look-ups of new objects, where a needless copy is harmless.
+    pub(crate) fn knows(&self, set: &PackSet, oid: &Oid) -> bool {
+        set.find(&hash::raw(oid), 0).is_some()
+    }
+
+    /// Size of the content, read from the object's head.
+    pub fn size(&self, oid: &Oid) -> Result<u64, Error> {
+        Ok(self.head(oid)?.1)
+    }
+
+    /// What kind of object it is.
+    pub fn kind(&self, oid: &Oid) -> Result<ObjectKind, Error> {
+        let kind = match self.head(oid)? {
+            (Some(kind), _) => kind,
+            (None, _) => self.read(oid)?.0,
+        };
+        kind.public().ok_or_else(|| self.mistaken(oid, "is a tag"))
+    }
+
+    /// Kind (not known for deltas without reading on) and size.
+    fn head(&self, oid: &Oid) -> Result<(Option<Kind>, u64), Error> {
+        if *oid == hash::empty_tree() {
+            return Ok((Some(Kind::Tree), 0));
+        }
+        if let Some(pending) = &self.pending
+            && let Some((kind, size)) = pending.head(oid)?
+        {
+            return Ok((Some(kind), size));
+        }
+        self.attempt(oid, |place| match place {
+            Place::Packed(set, pack, at) => self.with_inflater(|i| {
+                self.note_open(set, pack);
+                pack.entry(i, at, |entry, size, input| match entry {
+                    Entry::Plain(kind) => Ok((Some(kind), size)),
+                    _ => {
+                        let mut start = Vec::new();
+                        input
+                            .pieces(|bytes| -> Result<bool, ReadError> {
+                                start.extend_from_slice(bytes);
+                                Ok(start.len() < 20)
+                            })
+                            .and_then(|()| Ok((None, pack::delta_result_size(&start)?)))
+                            .map_err(|e| e.at(&pack.path))
+                    }
+                })
+            }),
+            Place::Loose(path) => {
+                let mut found = Collect { only_header: true, ..Collect::default() };
+                self.with_inflater(|i| loose::read(i, path, &mut found))?;
+                let (kind, size) = found.header.ok_or_else(|| Error::damaged(path, "no object header"))?;
+                Ok((Some(kind), size))
+            }
+        })
+    }
+
+    /// The content of a blob.
+    pub fn blob(&self, oid: &Oid) -> Result<Vec<u8>, Error> {
+        self.expect(oid, Kind::Blob)
+    }
+
+    /// Writes the content of a blob to `out`, without holding it in memory where it is large and stored undeltified.
+    /// Then the id can only be checked at the end: on an error what `out` received is void.
+    pub fn blob_to(&self, oid: &Oid, out: &mut dyn io::Write) -> Result<u64, Error> {
+        let receiver = PathBuf::from(format!("receiver of object {oid}"));
+        let mut started = false;
+        if let Some(path) = self.pending.as_ref().and_then(|p| p.big(oid)) {
+            let sink = &mut |bytes: &[u8]| out.write_all(bytes).map_err(Error::io(&receiver));
+            return self.stream_loose(oid, &path, sink);
+        }
+        let pending = match &self.pending {
+            Some(p) => p.read(oid)?,
+            None => None,
+        };
+        let streamed = match pending {
+            Some(found) => Err(found),
+            None => {
+                let mut sink = |bytes: &[u8]| {
+                    started = true;
+                    out.write_all(bytes).map_err(Error::io(&receiver))
+                };
+                let mut failed = None;
+                let got = self.attempt(oid, |place| {
+                    if failed.is_some() {
+                        return Err(Error::Interrupted);
+                    }
+                    let got = self.stream_or_read(oid, place, &mut sink);
+                    match got {
+                        // What was passed on cannot be taken back, so no other copy is tried.
+                        Err((true, e)) => {
+                            failed = Some(e);
+                            Err(Error::Interrupted)
+                        }
+                        Err((false, e)) => Err(e),
+                        Ok(ok) => Ok(ok),
+                    }
+                });
+                match failed {
+                    Some(e) => return Err(e),
+                    None => got?,
+                }
+            }
+        };
+        match streamed {
+            Ok(size) => Ok(size),
+            Err((Kind::Blob, data)) => {
+                out.write_all(&data).map_err(Error::io(&receiver))?;
+                Ok(data.len() as u64)
+            }
+            Err((kind, _)) => Err(self.mistaken(oid, &format!("is a {}, not a blob", kind.name()))),
+        }
+    }
+
+    /// Ok(Ok(size)) if it was streamed, Ok(Err(object)) if it was read; an error says whether bytes were passed on.
+    #[allow(clippy::type_complexity)]
+    fn stream_or_read(
+        &self,
+        oid: &Oid,
+        place: Place<'_>,
+        sink: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
+    ) -> Result<Result<u64, (Kind, Vec<u8>)>, (bool, Error)> {
+        let mut passed = false;
+        let mut sink = |bytes: &[u8]| {
+            passed = true;
+            sink(bytes)
+        };
+        let mut go = || match place {
+            Place::Loose(path) => {
+                let mut head = Collect { only_header: true, ..Collect::default() };
+                self.with_inflater(|i| loose::read(i, path, &mut head))?;
+                match head.header {
+                    Some((Kind::Blob, size)) if size > STREAM => {
+                        self.stream_loose(oid, path, &mut sink).map(Ok)
+                    }
+                    _ => self.read_loose(oid, path).map(Err),
+                }
+            }
+            Place::Packed(set, pack, at) => self.with_inflater(|inflater| {
+                self.note_open(set, pack);
+                let streamed = pack.entry(inflater, at, |entry, size, input| match entry {
+                    Entry::Plain(Kind::Blob) if size > STREAM => {
+                        let mut hash = Sha1::object(Kind::Blob, size);
+                        let mut n = 0;
+                        input
+                            .pieces(|bytes| -> Result<bool, ReadError> {
+                                n += bytes.len() as u64;
+                                if n > size {
+                                    return Err(ReadError::Fault("an object is longer than it says".into()));
+                                }
+                                hash.update(bytes);
+                                sink(bytes).map_err(ReadError::Sink)?;
+                                Ok(true)
+                            })
+                            .map_err(|e| e.at(&pack.path))?;
+                        match n == size && hash.finish()? == *oid {
+                            true => Ok(Some(size)),
+                            false => Err(pack.fault(at, &format!("object {oid} has changed"))),
+                        }
+                    }
+                    _ => Ok(None),
+                })?;
+                match streamed {
+                    Some(size) => Ok(Ok(size)),
+                    None => {
+                        let (kind, data) = self.decode(set, pack, at, inflater)?;
+                        match hash::object_id(kind, &data)? == *oid {
+                            true => Ok(Err((kind, data))),
+                            false => Err(pack.fault(at, &format!("object {oid} has changed"))),
+                        }
+                    }
+                }
+            }),
+        };
+        let got = go();
+        got.map_err(|e| (passed, e))
+    }
+
+    fn stream_loose(
+        &self,
+        oid: &Oid,
+        path: &Path,
+        sink: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
+    ) -> Result<u64, Error> {
+        let mut hashing = Hashing { out: Some(sink), header: None, hash: None };
+        self.with_inflater(|i| loose::read(i, path, &mut hashing))?;
+        let Hashing { header, hash, .. } = hashing;
+        match (header, hash.map(Sha1::finish).transpose()?) {
+            (Some((_, size)), Some(id)) if id == *oid => Ok(size),
+            _ => Err(Error::damaged(path, format!("object {oid} has changed"))),
+        }
+    }
+
+    /// The entries of a tree in git's order; the empty tree is always there.
+    pub fn tree(&self, oid: &Oid) -> Result<Vec<TreeEntry>, Error> {
+        let data = self.expect(oid, Kind::Tree)?;
+        object::parse_tree(&data).map_err(|f| self.mistaken(oid, &format!("is no sound tree: {f}")))
+    }
+
+    /// Tree and whole message of a commit.
+    pub fn commit(&self, oid: &Oid) -> Result<(Oid, BString), Error> {
+        let data = self.expect(oid, Kind::Commit)?;
+        object::parse_commit(&data).map_err(|f| self.mistaken(oid, &format!("is no sound commit: {f}")))
+    }
+}
+
+/// Where a copy of an object is.
+enum Place<'a> {
+    Packed(&'a PackSet, &'a Arc<Pack>, u64),
+    Loose(&'a Path),
+}
