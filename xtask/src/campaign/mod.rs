@@ -1,0 +1,327 @@
+//! `cargo xtask kill-campaign`: the program is hit by a fault at many of its system calls, and must leave the old or the new
+//! state, a clean store and no lock.
+
+mod fault;
+mod report;
+mod scenario;
+mod trace;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use fault::{Ends, FAULTS, Fault};
+use report::{Report, Strike};
+use scenario::{OPERATIONS, Operation, Scenario};
+use trace::Call;
+
+use crate::{
+    Result,
+    args::{Command, Opt, Parsed},
+    tools,
+};
+
+/// The table entry.
+pub const COMMAND: Command = Command {
+    name: "kill-campaign",
+    about: "Kills the program (or lets a system call fail) at many moments and checks what is left",
+    details: "For each operation, one run is traced to learn its system calls. Then it is run again and again on a fresh copy of\n\
+              the same workspace and store, and hit each time at another call: half of the hits are spread evenly over all\n\
+              calls that touch the store, the work tree or the settings, half over those among them that change something.\n\
+              After each hit the next command is run. Then must hold: the tree is exactly the old or exactly the new one,\n\
+              nothing of ours is left in it, `verify` is clean, no lock is left, the operation can be done again and undone,\n\
+              and `git fsck --strict` finds nothing. The report shows where the hits fell. Needs strace.",
+    options: &[
+        Opt { name: "--runs", value: Some("N"), help: "hits in each operation (100)" },
+        Opt {
+            name: "--operation",
+            value: Some("LIST"),
+            help: "first, checkpoint, restore, undo, or all (all), with commas",
+        },
+        Opt {
+            name: "--fault",
+            value: Some("LIST"),
+            help: "kill (default), eio-read, eio-write, enospc, eacces, emfile, eintr, or all",
+        },
+        Opt { name: "--release", value: None, help: "the release build instead of the debug build" },
+        Opt { name: "--binary", value: Some("FILE"), help: "this program; nothing is built" },
+        Opt { name: "--seed", value: Some("N"), help: "which workspace (1)" },
+        Opt { name: "--jobs", value: Some("N"), help: "how many at a time (the number of cores)" },
+        Opt {
+            name: "--dir",
+            value: Some("DIR"),
+            help: "where to work; it decides which file system is tested\n(a folder below target/)",
+        },
+        Opt { name: "--json", value: Some("FILE"), help: "write every hit to this file" },
+        Opt {
+            name: "--keep",
+            value: None,
+            help: "keep the folders of the hits that found nothing wrong, too",
+        },
+    ],
+};
+
+/// One operation with one kind of fault.
+pub struct Plan {
+    operation: Operation,
+    fault: &'static Fault,
+    runs: usize,
+    binary: PathBuf,
+    seed: u64,
+    jobs: usize,
+    dir: PathBuf,
+    keep: bool,
+}
+
+impl Plan {
+    /// One line about it.
+    pub fn title(&self) -> String {
+        format!("fault campaign: {} during {}, {} times", self.fault.name, self.operation.name(), self.runs)
+    }
+}
+
+/// The campaigns that are part of the tests.
+pub fn standard(binary: &Path, runs: usize) -> Vec<Plan> {
+    let dir = tools::target().unwrap_or_else(|_| std::env::temp_dir()).join("campaign");
+    OPERATIONS
+        .iter()
+        .map(|(_, operation)| Plan {
+            operation: *operation,
+            fault: &FAULTS[0],
+            runs,
+            binary: binary.to_path_buf(),
+            seed: 1,
+            jobs: cores(),
+            dir: dir.clone(),
+            keep: false,
+        })
+        .collect()
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(2, Into::into)
+}
+
+/// The task.
+pub fn run(options: &Parsed) -> Result<bool> {
+    tools::can_trace()?;
+    let binary = match options.text("--binary") {
+        Some(path) => PathBuf::from(path).canonicalize().map_err(|e| format!("{path}: {e}"))?,
+        None => {
+            let release = options.has("--release");
+            let mut args = vec!["build", "--package", "backstitch-cli"];
+            args.extend(release.then_some("--release"));
+            if !tools::stream(tools::cargo(args)?, |_| ())? {
+                return Err("the program does not build".into());
+            }
+            tools::target()?.join(if release { "release" } else { "debug" }).join("backstitch")
+        }
+    };
+    let dir = match options.text("--dir") {
+        Some(dir) => std::path::absolute(dir)?,
+        None => tools::target()?.join("campaign"),
+    };
+    let chosen = |option: &str, default: &str| -> Vec<String> {
+        options.text(option).unwrap_or(default).split(',').map(|s| s.trim().to_owned()).collect()
+    };
+    let mut operations = Vec::new();
+    for word in chosen("--operation", "all") {
+        let found: Vec<Operation> =
+            OPERATIONS.iter().filter(|(name, _)| word == "all" || word == *name).map(|(_, o)| *o).collect();
+        if found.is_empty() {
+            return Err(format!("no operation {word:?}").into());
+        }
+        operations.extend(found);
+    }
+    let mut faults = Vec::new();
+    for word in chosen("--fault", "kill") {
+        let found: Vec<&'static Fault> = FAULTS.iter().filter(|f| word == "all" || word == f.name).collect();
+        if found.is_empty() {
+            return Err(format!("no fault {word:?}").into());
+        }
+        faults.extend(found);
+    }
+    let mut good = true;
+    let mut all = Vec::new();
+    for fault in faults {
+        for operation in &operations {
+            let plan = Plan {
+                operation: *operation,
+                fault,
+                runs: options.value("--runs", 100)?,
+                binary: binary.clone(),
+                seed: options.value("--seed", 1)?,
+                jobs: options.value("--jobs", cores())?.max(1),
+                dir: dir.clone(),
+                keep: options.has("--keep"),
+            };
+            println!("\n=== {}", plan.title());
+            let report = strike_all(&plan)?;
+            report.print();
+            good &= report.good();
+            all.push(report.to_json());
+        }
+    }
+    if let Some(file) = options.text("--json") {
+        fs::write(file, serde_json::to_vec_pretty(&all)?)?;
+    }
+    Ok(good)
+}
+
+/// Carries one plan out, prints its report, and tells whether all was well.
+pub fn carry_out(plan: &Plan) -> Result<bool> {
+    let report = strike_all(plan)?;
+    report.print();
+    Ok(report.good())
+}
+
+fn strike_all(plan: &Plan) -> Result<Report> {
+    let base = plan.dir.join(format!("{}-{}-{}", plan.operation.name(), plan.fault.name, std::process::id()));
+    if base.exists() {
+        fs::remove_dir_all(&base)?;
+    }
+    fs::create_dir_all(&base)?;
+    // Real paths, as strace shows them.
+    let base = base.canonicalize()?;
+    let calls = learn(plan, &base.join("learn"))?;
+    let suits = |c: &Call| plan.fault.calls.is_empty() || plan.fault.calls.contains(&c.name.as_str());
+    let points = trace::spread(&calls, plan.runs, suits);
+    let mut report = Report::new(plan.operation, plan.fault.name, &calls);
+    let (next, strikes) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..plan.jobs {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(point) = points.get(number) else { return };
+                    let strike = strike(plan, &base.join(format!("{number:03}")), point);
+                    if let Ok(mut all) = strikes.lock() {
+                        all.push(strike);
+                    }
+                }
+            });
+        }
+    });
+    report.strikes = strikes.into_inner().map_err(|_| "a thread of the campaign has panicked")?;
+    report.strikes.sort_by_key(|s| s.number.clone());
+    if report.good() && !plan.keep {
+        remove_all(&base)?;
+    }
+    Ok(report)
+}
+
+/// Traces one run without a fault.
+fn learn(plan: &Plan, dir: &Path) -> Result<Vec<Call>> {
+    let mut scenario = Scenario::prepare(&plan.binary, dir, plan.operation, plan.seed)?;
+    let log = dir.join("trace");
+    let run = scenario.strike(&strace(&log, None))?;
+    scenario.check_clean(&run)?;
+    let stores = scenario.cli.store_dir();
+    let calls = trace::read(&String::from_utf8_lossy(&fs::read(log)?), &scenario.places(&stores));
+    if calls.is_empty() {
+        return Err("the trace shows no system calls".into());
+    }
+    Ok(calls)
+}
+
+/// One hit: prepare, strike, check. Where the call is not reached (threads share their work differently each time), an earlier
+/// one of the same name is tried.
+fn strike(plan: &Plan, dir: &Path, point: &Call) -> Strike {
+    let number = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut strike = Strike {
+        number,
+        dir: dir.to_path_buf(),
+        at: point.clone(),
+        hit: None,
+        state: None,
+        left: 0,
+        code: None,
+        wrong: None,
+    };
+    let mut nth = point.nth;
+    for attempt in 0..4 {
+        let dir = dir.join(attempt.to_string());
+        match once(plan, &dir, point, nth) {
+            Ok(Some((hit, code, state, left))) => {
+                strike.hit = Some(hit);
+                strike.code = code;
+                strike.left = left;
+                match state {
+                    Ok(state) => {
+                        strike.state = Some(state);
+                        if !plan.keep
+                            && let Err(error) = remove_all(&dir)
+                        {
+                            strike.wrong = Some(format!("cleaning up: {error}"));
+                        }
+                    }
+                    Err(error) => strike.wrong = Some(error.to_string()),
+                }
+                return strike;
+            }
+            Ok(None) => nth = (nth * 3 / 4).max(1),
+            Err(error) => {
+                strike.wrong = Some(format!("the hit could not be carried out: {error}"));
+                return strike;
+            }
+        }
+    }
+    strike
+}
+
+type Hit = (Call, Option<i32>, Result<scenario::State>, usize);
+
+fn once(plan: &Plan, dir: &Path, point: &Call, nth: usize) -> Result<Option<Hit>> {
+    let mut scenario = Scenario::prepare(&plan.binary, dir, plan.operation, plan.seed)?;
+    let log = dir.join("trace");
+    let from = if plan.fault.stays { "+" } else { "" };
+    let inject = format!("{}:{}:when={nth}{from}", point.name, plan.fault.inject);
+    let run = scenario.strike(&strace(&log, Some(&inject)))?;
+    let text = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
+    let stores = scenario.cli.store_dir();
+    let calls = trace::read(&text, &scenario.places(&stores));
+    let killed = plan.fault.ends == Ends::Killed;
+    let reached =
+        if killed { text.contains("+++ killed by SIGKILL +++") } else { text.contains("(INJECTED)") };
+    let hit = calls.into_iter().find(|c| c.name == point.name && c.nth == nth);
+    let (true, Some(hit)) = (reached, hit) else { return Ok(None) };
+    let left = scenario.left_in_store();
+    Ok(Some((hit, run.code, scenario.check(&run, killed), left)))
+}
+
+fn strace(log: &Path, inject: Option<&str>) -> Vec<String> {
+    let mut words: Vec<String> =
+        ["strace", "-f", "-y", "-s", "0", "-e", "signal=none", "-e", "trace=%file,%desc", "-o"]
+            .map(str::to_owned)
+            .into();
+    words.push(log.to_string_lossy().into_owned());
+    if let Some(inject) = inject {
+        words.extend(["-e".to_owned(), format!("inject={inject}")]);
+    }
+    words.push("--".to_owned());
+    words
+}
+
+/// Removes a folder even where a generated directory in it cannot be entered.
+fn remove_all(dir: &Path) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    if fs::remove_dir_all(dir).is_ok() {
+        return Ok(());
+    }
+    let mut open = vec![dir.to_path_buf()];
+    while let Some(dir) = open.pop() {
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o700))?;
+        for item in fs::read_dir(&dir)? {
+            let item = item?;
+            if item.file_type()?.is_dir() {
+                open.push(item.path());
+            }
+        }
+    }
+    Ok(fs::remove_dir_all(dir)?)
+}
