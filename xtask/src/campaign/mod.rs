@@ -55,7 +55,7 @@ pub const COMMAND: Command = Command {
         Opt {
             name: "--dir",
             value: Some("DIR"),
-            help: "where to work; it decides which file system is tested\n(a folder below target/)",
+            help: "where to work; it decides which file system is tested\n(the folder for temporary files); not in a git work tree",
         },
         Opt { name: "--json", value: Some("FILE"), help: "write every hit to this file" },
         Opt {
@@ -87,7 +87,7 @@ impl Plan {
 
 /// The campaigns that are part of the tests.
 pub fn standard(binary: &Path, runs: usize) -> Vec<Plan> {
-    let dir = tools::target().unwrap_or_else(|_| std::env::temp_dir()).join("campaign");
+    let dir = std::env::temp_dir();
     OPERATIONS
         .iter()
         .map(|(_, operation)| Plan {
@@ -124,7 +124,7 @@ pub fn run(options: &Parsed) -> Result<bool> {
     };
     let dir = match options.text("--dir") {
         Some(dir) => std::path::absolute(dir)?,
-        None => tools::target()?.join("campaign"),
+        None => std::env::temp_dir(),
     };
     let chosen = |option: &str, default: &str| -> Vec<String> {
         options.text(option).unwrap_or(default).split(',').map(|s| s.trim().to_owned()).collect()
@@ -181,7 +181,12 @@ pub fn carry_out(plan: &Plan) -> Result<bool> {
 }
 
 fn strike_all(plan: &Plan) -> Result<Report> {
-    let base = plan.dir.join(format!("{}-{}-{}", plan.operation.name(), plan.fault.name, std::process::id()));
+    let base = plan.dir.join(format!(
+        "backstitch-campaign-{}-{}-{}",
+        plan.operation.name(),
+        plan.fault.name,
+        std::process::id()
+    ));
     if base.exists() {
         fs::remove_dir_all(&base)?;
     }

@@ -86,6 +86,7 @@ impl Scenario {
             .write(&hostile)?;
         let start = TreeModel::read(&workspace)?;
         let args = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect::<Vec<String>>();
+        own_workspace(&cli, &workspace)?;
         let mut scenario = Scenario {
             cli,
             workspace,
@@ -313,5 +314,26 @@ impl Scenario {
             }
         }
         count
+    }
+}
+
+/// Nothing may be run on a folder above: below a git work tree, the program would take that work tree's top.
+pub fn own_workspace(cli: &Cli, workspace: &Path) -> Result<()> {
+    let own = workspace.canonicalize()?;
+    let above = own.ancestors().skip(1).find(|dir| dir.join(".git").exists());
+    if let Some(above) = above {
+        return Err(format!(
+            "{} lies in the git work tree {}: choose another folder",
+            own.display(),
+            above.display()
+        )
+        .into());
+    }
+    let status = cli.json(workspace, ["status"])?.ok()?;
+    match status["workspace"].as_str() {
+        Some(taken) if Path::new(taken) == own => Ok(()),
+        taken => {
+            Err(format!("the program takes {taken:?} for the workspace instead of {}", own.display()).into())
+        }
     }
 }
