@@ -1,0 +1,123 @@
+//! The sink of a scan: contents, trees and meta go into one pack in the making.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+};
+
+use backstitch_scan::{ChildId, Dir, DirIds, Kind, Sink, SinkError, Stat};
+use backstitch_store::{Oid, Scratch, Writer};
+use bstr::{BStr, ByteSlice};
+
+use crate::{
+    meta,
+    tree::{self, DirRef, Entry},
+};
+
+/// Files up to this size are read whole into a thread's buffer; above, they are streamed.
+const WHOLE: u64 = 8 << 20;
+
+/// Feeds a [`Writer`].
+pub struct StoreSink<'a> {
+    /// The pack in the making.
+    pub writer: &'a Writer,
+    /// The owner that needs no meta line.
+    pub owner: (u32, u32),
+}
+
+/// Per thread.
+pub struct Buffers {
+    scratch: Scratch,
+    bytes: Vec<u8>,
+}
+
+fn fatal(e: backstitch_store::Error) -> SinkError {
+    SinkError::Fatal(Box::new(e))
+}
+
+/// Remembers whether reading (not storing) failed.
+struct Watched<'a> {
+    file: &'a mut File,
+    failed: Option<io::Error>,
+}
+
+impl Read for Watched<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.file.read(buf).inspect_err(|e| {
+            if e.kind() != io::ErrorKind::Interrupted {
+                self.failed = Some(io::Error::new(e.kind(), e.to_string()));
+            }
+        })
+    }
+}
+
+impl Sink for StoreSink<'_> {
+    type Scratch = Buffers;
+
+    fn scratch(&self) -> Buffers {
+        Buffers { scratch: self.writer.scratch(), bytes: Vec::new() }
+    }
+
+    fn file(&self, s: &mut Buffers, _path: &BStr, file: &mut File, stat: &Stat) -> Result<Oid, SinkError> {
+        if stat.size <= WHOLE {
+            let size = stat.size as usize;
+            s.bytes.resize(size, 0);
+            file.read_exact(&mut s.bytes).map_err(SinkError::Read)?;
+            return Ok(self.writer.blob(&mut s.scratch, &s.bytes).map_err(fatal)?.0);
+        }
+        let mut watched = Watched { file, failed: None };
+        match self.writer.blob_from(&mut s.scratch, &mut watched, stat.size) {
+            Ok((oid, _)) => Ok(oid),
+            Err(e) => Err(match watched.failed {
+                Some(e) => SinkError::Read(e),
+                None => match e {
+                    backstitch_store::Error::Io { source, .. }
+                        if source.kind() == io::ErrorKind::UnexpectedEof =>
+                    {
+                        SinkError::Read(source)
+                    }
+                    e => fatal(e),
+                },
+            }),
+        }
+    }
+
+    fn link(&self, s: &mut Buffers, _path: &BStr, target: &[u8]) -> Result<Oid, SinkError> {
+        Ok(self.writer.blob(&mut s.scratch, target).map_err(fatal)?.0)
+    }
+
+    fn dir(&self, s: &mut Buffers, dir: &Dir<'_>) -> Result<DirIds, SinkError> {
+        let own = tree::leaf(dir.stat, self.null(), dir.xattrs, self.owner);
+        let children = dir.children.iter().map(|c| {
+            let (oid, sub) = match c.id {
+                ChildId::Leaf(oid) => (oid, DirRef::default()),
+                ChildId::Dir(ids) => (ids.tree, DirRef { tree: Some(ids.tree), meta: ids.meta }),
+            };
+            let (node, attrs) = tree::leaf(c.stat, oid, c.xattrs, self.owner);
+            // A directory's own line stands in its own blob.
+            let attrs = if c.stat.kind == Kind::Dir { meta::Attrs::default() } else { attrs };
+            Entry { name: c.name.to_owned(), node, attrs, dir: sub }
+        });
+        let ids = tree::write_dir(self.writer, &mut s.scratch, own, children)
+            .map_err(|e| SinkError::Fatal(Box::new(e)))?;
+        match ids.tree {
+            Some(t) => Ok(DirIds { tree: t, meta: ids.meta }),
+            None => Err(SinkError::Fatal("a directory without a tree".into())),
+        }
+    }
+
+    fn has(&self, id: &Oid) -> bool {
+        self.writer.odb().contains(id)
+    }
+}
+
+impl StoreSink<'_> {
+    fn null(&self) -> Oid {
+        Oid::null(gix_hash::Kind::Sha1)
+    }
+}
+
+/// The last component, for messages.
+pub fn file_name(path: &BStr) -> &BStr {
+    path.rsplit_str("/").next().unwrap_or(path).as_bstr()
+}

@@ -1,0 +1,147 @@
+//! Paths are bytes inside; text at the edges, with a reversible form in JSON.
+
+use std::{
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use bstr::{BStr, BString, ByteSlice};
+
+/// `a/b` joined; an empty base is the root.
+pub fn join(base: &BStr, name: &[u8]) -> BString {
+    if base.is_empty() {
+        return name.into();
+    }
+    let mut p = BString::new(Vec::with_capacity(base.len() + 1 + name.len()));
+    p.extend_from_slice(base);
+    p.push(b'/');
+    p.extend_from_slice(name);
+    p
+}
+
+/// Parent (empty for the root's children) and last name.
+pub fn split(path: &BStr) -> (&BStr, &BStr) {
+    match path.rfind_byte(b'/') {
+        Some(i) => (path[..i].as_bstr(), path[i + 1..].as_bstr()),
+        None => (b"".as_bstr(), path),
+    }
+}
+
+/// `path` is `of` or below it. The empty path is the root.
+pub fn is_under(path: &BStr, of: &BStr) -> bool {
+    of.is_empty() || path == of || (path.starts_with(of) && path.get(of.len()) == Some(&b'/'))
+}
+
+/// The file system's form of a relative byte path.
+pub fn to_path(root: &Path, rel: &BStr) -> PathBuf {
+    if rel.is_empty() {
+        root.to_owned()
+    } else {
+        root.join(OsStr::from_bytes(rel))
+    }
+}
+
+/// Bytes of a path.
+pub fn bytes(path: &Path) -> &BStr {
+    path.as_os_str().as_bytes().as_bstr()
+}
+
+/// `%xx` for everything that is not plain, readable ASCII; reversible.
+pub fn escape(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for &b in bytes {
+        if b.is_ascii_graphic() && b != b'%' {
+            out.push(b as char);
+        } else {
+            out.push_str(&format!("%{b:02x}"));
+        }
+    }
+    out
+}
+
+/// Inverse of [`escape`]; `None` for text it does not produce.
+pub fn unescape(text: &[u8]) -> Option<BString> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut i = 0;
+    while i < text.len() {
+        if text[i] == b'%' {
+            let hex = text.get(i + 1..i + 3)?;
+            out.push(u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok()?);
+            i += 3;
+        } else {
+            out.push(text[i]);
+            i += 1;
+        }
+    }
+    Some(out.into())
+}
+
+const B64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// Standard base64 with padding, for `path_base64`.
+pub fn base64(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let n = u32::from(chunk[0]) << 16
+            | u32::from(*chunk.get(1).unwrap_or(&0)) << 8
+            | u32::from(*chunk.get(2).unwrap_or(&0));
+        for i in 0..4 {
+            if i <= chunk.len() {
+                out.push(B64[(n >> (18 - 6 * i) & 63) as usize] as char);
+            } else {
+                out.push('=');
+            }
+        }
+    }
+    out
+}
+
+/// A path in JSON: `path` lossily, and `path_base64` where it is not UTF-8.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct JsonPath {
+    /// The path, lossily where it is not UTF-8.
+    pub path: String,
+    /// The exact bytes where `path` is not exact.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path_base64: Option<String>,
+}
+
+impl From<&BStr> for JsonPath {
+    fn from(p: &BStr) -> Self {
+        match p.to_str() {
+            Ok(s) => JsonPath { path: s.to_owned(), path_base64: None },
+            Err(_) => JsonPath { path: p.to_str_lossy().into_owned(), path_base64: Some(base64(p)) },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn under_is_by_component() {
+        let b = |s: &'static str| BStr::new(s);
+        assert!(is_under(b("a/b"), b("a")));
+        assert!(is_under(b("a"), b("a")));
+        assert!(is_under(b("a"), b("")));
+        assert!(!is_under(b("ab"), b("a")));
+        assert!(!is_under(b("a"), b("a/b")));
+    }
+
+    #[test]
+    fn escape_is_reversible() {
+        let all: Vec<u8> = (0..=255).collect();
+        assert_eq!(unescape(escape(&all).as_bytes()).as_deref().map(|b| b.as_slice()), Some(all.as_slice()));
+        assert_eq!(unescape(b"%zz"), None);
+        assert_eq!(unescape(b"%2"), None);
+    }
+
+    #[test]
+    fn base64_known() {
+        assert_eq!(base64(b"f"), "Zg==");
+        assert_eq!(base64(b"fo"), "Zm8=");
+        assert_eq!(base64(b"foobar"), "Zm9vYmFy");
+    }
+}

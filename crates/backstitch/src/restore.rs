@@ -1,0 +1,326 @@
+//! `restore`: the covered paths become what a checkpoint holds.
+
+use std::collections::HashMap;
+
+use backstitch_scan::{self as scan, Found, FoundWhat, Skip};
+use bstr::{BStr, BString, ByteSlice};
+
+use crate::{
+    checkpoint::{self, Live},
+    coverage::{self, RowRules},
+    error::{Code, Error, Result},
+    operation::{self, OpKind, Outcome, Request},
+    plan::{self, Action, Item, Plan, Scope, Sides, Stand},
+    record::{Checkpoint, State},
+    tree::{self, DirRef, Node, Put},
+    workspace::{Control, Rows, Workspace, incarnation},
+};
+
+/// How to restore.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Only these (relative to the root, literal, with all below).
+    pub paths: Vec<BString>,
+    /// Only what matches (ignore-file syntax).
+    pub globs: Vec<String>,
+    /// Preview: nothing is changed and no row is made.
+    pub dry_run: bool,
+    /// Delete nothing.
+    pub no_delete: bool,
+    /// No listed safety row; a path whose bytes no listed row holds is kept.
+    pub no_safety: bool,
+    /// Paths with unsaved text in an editor: left alone.
+    pub busy: Vec<BString>,
+    /// Apply only if the plan is exactly this one.
+    pub plan: Option<String>,
+    /// Restore rows of a folder that stood at this path before.
+    pub replaced: bool,
+    /// Setuid, setgid and capabilities come back.
+    pub privileged: bool,
+    /// Restore from an implausibly empty row all the same.
+    pub force: bool,
+    /// The session in whose name this happens.
+    pub session: Option<String>,
+}
+
+impl Workspace {
+    /// Makes the covered paths what `target` holds, deletes by evidence only, and can be undone. With
+    /// [`Options::dry_run`] the same plan comes back and nothing is changed.
+    ///
+    /// # Errors
+    /// `not-restorable`, `replaced-workspace`, `no-such-path`, `plan-changed`, `busy`, `unsafe-path`, `store-damaged`,
+    /// `over-budget`, `io`: nothing is changed then (what had been changed is put back).
+    pub fn restore(&self, target: &Checkpoint, options: &Options, control: &Control<'_>) -> Result<Outcome> {
+        self.check_target(target, options)?;
+        let (_shared, exclusive);
+        if options.dry_run {
+            _shared = self.lock_capture()?;
+            exclusive = None;
+        } else {
+            self.check_room()?;
+            exclusive = Some(self.lock_operation()?);
+        }
+        let rows = self.rows()?;
+        let odb = self.odb()?;
+        let (root, target_coverage) = coverage::of_checkpoint(&odb, target)?;
+        let scope = Scope::new(options.paths.clone(), &options.globs, options.busy.clone())?;
+        let mut live = self.look(&rows, target, root.files, &scope, control)?;
+        let live_coverage = live.coverage();
+        let odb = live.writer.odb().clone();
+        let (mut plan, probe) = {
+            let sides = Sides {
+                odb: &odb,
+                target: root.files,
+                target_coverage: &target_coverage,
+                live: live.files,
+                live_coverage: &live_coverage,
+            };
+            let mut then = RowRules::of_row(&odb, &root)?;
+            let mut today = RowRules::new(&odb, live.files, Some(live.rules.clone()));
+            plan::restore(&sides, &mut then, &mut today, &scope, options.no_delete)?
+        };
+        for p in &options.paths {
+            self.check_named(&odb, p.as_bstr(), &plan, root.files, &live)?;
+        }
+        self.probe(&mut plan, &probe, &mut live, control)?;
+        plan::settle(&mut plan, &|p: &BStr| live_coverage.has_skip_below(p));
+        if options.no_safety {
+            keep_unheld(&odb, &rows, &mut plan)?;
+        }
+        let name = operation::describe_target(target);
+        let digest = plan.digest(&name);
+        if let Some(wanted) = options.plan.as_ref().filter(|w| **w != digest) {
+            return Err(Error::new(Code::PlanChanged, format!("the plan is no longer {wanted}: the disk has changed since"))
+                .hint("look at the new plan with --dry-run; nothing was changed"));
+        }
+        match exclusive {
+            None => Ok(Outcome {
+                operation: None,
+                dry_run: true,
+                plan: digest,
+                target: name,
+                safety: None,
+                verified: false,
+                partial: operation::is_partial(&plan.items),
+                items: plan.items,
+                warnings: Vec::new(),
+            }),
+            Some(lock) => operation::run(
+                self,
+                Request {
+                    kind: OpKind::Restore,
+                    target: name,
+                    inverts: None,
+                    session: options.session.clone(),
+                    plan,
+                    live,
+                    listed_safety: !options.no_safety,
+                    privileged: options.privileged,
+                    lock: &lock,
+                    rows: &rows,
+                    control,
+                },
+            ),
+        }
+    }
+
+    fn check_target(&self, target: &Checkpoint, options: &Options) -> Result<()> {
+        let r = &target.record;
+        let refuse = |why: String| {
+            Err(Error::new(Code::NotRestorable, format!("checkpoint {} cannot be restored: {why}", r.id))
+                .hint("`backstitch list --check` marks what can be restored"))
+        };
+        match r.state {
+            State::Failed | State::Gap => {
+                return refuse(r.reason.clone().unwrap_or_else(|| "it holds nothing".to_owned()));
+            }
+            State::Complete | State::Partial => {}
+        }
+        if r.implausible() && !options.force {
+            return refuse("it is empty though the checkpoint before it was not (--force restores it all the same)".to_owned());
+        }
+        if !self.root().is_dir() {
+            return Err(Error::io(self.root(), std::io::Error::from(std::io::ErrorKind::NotFound))
+                .hint("create the folder first; the checkpoints are safe"));
+        }
+        let now = incarnation(self.root())?;
+        if now != r.incarnation && !options.replaced {
+            let empty = std::fs::read_dir(self.root()).map_err(|e| Error::io(self.root(), e))?.next().is_none();
+            if !empty {
+                return Err(Error::new(
+                    Code::ReplacedWorkspace,
+                    format!("{} is not the folder that checkpoint {} was made of", self.root().display(), r.id),
+                )
+                .at(self.root())
+                .hint("restore into an empty folder, or say --replaced"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The present state, as far as this restore needs it.
+    fn look(
+        &self,
+        rows: &Rows,
+        target: &Checkpoint,
+        target_files: DirRef,
+        scope: &Scope,
+        control: &Control<'_>,
+    ) -> Result<Live> {
+        let odb = self.odb()?;
+        let base = match rows.newest() {
+            Some(c) => tree::Root::read(&odb, &c.tree)?.files,
+            None => DirRef::default(),
+        };
+        if scope.globs.is_empty() && !scope.paths.is_empty() {
+            return checkpoint::scan_named(self, &scope.paths, base, "paths", control);
+        }
+        if !self.is_unbounded() && target.record.scope == "workspace" {
+            if let Some(live) = checkpoint::scan_all(self, false, control)? {
+                return Ok(live);
+            }
+        }
+        // Touched scope: only what the target speaks for is looked at.
+        let covers: Vec<BString> = match &target.record.covers {
+            Some(list) => list.iter().filter_map(|p| crate::paths::unescape(p.as_bytes())).collect(),
+            None => {
+                let mut all = Vec::new();
+                tree::walk(&odb, target_files, &mut |p, e| {
+                    if checkpoint::is_leaf(&e.node) {
+                        all.push(p.to_owned());
+                    }
+                    Ok(())
+                })?;
+                all
+            }
+        };
+        checkpoint::scan_named(self, &covers, base, "paths", control)
+    }
+
+    /// A path named in the call exists somewhere.
+    fn check_named(
+        &self,
+        odb: &backstitch_store::Odb,
+        path: &BStr,
+        plan: &Plan,
+        target: DirRef,
+        live: &Live,
+    ) -> Result<()> {
+        let known = plan.items.iter().any(|i| crate::paths::is_under(i.path.as_bstr(), path))
+            || tree::lookup(odb, target, path)?.is_some()
+            || tree::lookup(odb, live.files, path)?.is_some()
+            || live.coverage().skip_at_or_above(path).is_some();
+        if known {
+            return Ok(());
+        }
+        Err(Error::new(Code::NoSuchPath, format!("{}: neither in the checkpoint nor on the disk", path.to_str_lossy()))
+            .at_bytes(path))
+    }
+
+    /// Paths of the plan that the scan did not cover are looked at one by one, whatever rules and limits say, so that
+    /// the safety row holds them (SEMANTICS 14).
+    fn probe(&self, plan: &mut Plan, probe: &[BString], live: &mut Live, control: &Control<'_>) -> Result<()> {
+        if probe.is_empty() {
+            return Ok(());
+        }
+        let wanted: Vec<BString> = plan
+            .items
+            .iter()
+            .filter(|i| i.action.changes() && probe.binary_search_by(|p| p.as_bstr().cmp(i.path.as_bstr())).is_ok() || probe.contains(&i.path))
+            .map(|i| i.path.clone())
+            .collect();
+        let found = look_at(self, &wanted, live, control)?;
+        let owner = self.owner();
+        let mut stands: HashMap<BString, std::result::Result<Option<Stand>, String>> = HashMap::new();
+        let mut edits = Vec::new();
+        for f in found {
+            let stand = match &f.what {
+                FoundWhat::Leaf { stat, id, xattrs } => {
+                    let (node, attrs) = tree::leaf(stat, *id, xattrs.as_ref(), owner);
+                    edits.push((f.path.clone(), Some(Put { node: node.clone(), attrs: attrs.clone(), dir: None })));
+                    Ok(Some(Stand { node, attrs }))
+                }
+                FoundWhat::Dir { stat, xattrs, .. } => {
+                    let (node, attrs) = tree::leaf(stat, backstitch_store::Oid::null(gix_hash::Kind::Sha1), xattrs.as_ref(), owner);
+                    edits.push((f.path.clone(), Some(Put { node: node.clone(), attrs: attrs.clone(), dir: None })));
+                    Ok(Some(Stand { node, attrs }))
+                }
+                FoundWhat::Absent => Ok(None),
+                FoundWhat::Skip(Skip { reason, .. }) => Err(reason.as_str().to_owned()),
+            };
+            stands.insert(f.path, stand);
+        }
+        plan.items = std::mem::take(&mut plan.items)
+            .into_iter()
+            .filter_map(|mut i| match stands.remove(&i.path) {
+                None => Some(i),
+                Some(Ok(from)) => {
+                    if from.as_ref().is_some_and(|s| s.node.is_dir()) && !i.becomes_dir() {
+                        i.leave(Action::Conflict, "not-empty");
+                        return Some(i);
+                    }
+                    Item::transition(i.path, from, i.to)
+                }
+                Some(Err(reason)) => {
+                    i.leave(Action::Conflict, &reason);
+                    Some(i)
+                }
+            })
+            .collect();
+        let mut s = live.writer.scratch();
+        live.files = tree::edit(&live.writer, &mut s, live.files, edits)?;
+        Ok(())
+    }
+}
+
+fn look_at(ws: &Workspace, paths: &[BString], live: &Live, control: &Control<'_>) -> Result<Vec<Found>> {
+    let sink = crate::capture::StoreSink { writer: &live.writer, owner: ws.owner() };
+    let unlimited = scan::Limits {
+        new_file: u64::MAX,
+        grown_file: u64::MAX,
+        ignored_file: u64::MAX,
+        ignored_total: u64::MAX,
+        entries: u64::MAX,
+    };
+    let never = ws.never();
+    let options = scan::Options {
+        threads: 1,
+        rules: &live.rules,
+        limits: unlimited,
+        ignored: scan::Ignored::All,
+        nested_is_content: true,
+        bare_is_content: true,
+        never: &never,
+        keep_covered: false,
+        paranoid: true,
+        table_vouched: false,
+        deadline: None,
+        interrupt: control.interrupt,
+        progress: &|_, _| {},
+    };
+    Ok(scan::scan_paths(ws.root(), paths, None, &sink, &options)?)
+}
+
+/// Without a safety row, only what a listed row holds may be overwritten or deleted.
+fn keep_unheld(odb: &backstitch_store::Odb, rows: &Rows, plan: &mut Plan) -> Result<()> {
+    for i in &mut plan.items {
+        let Some(Stand { node, .. }) = i.from.as_ref().filter(|_| i.action.changes()) else { continue };
+        let Some(oid) = node.oid() else { continue };
+        if i.action == Action::Mode {
+            continue;
+        }
+        let mut held = false;
+        for c in rows.all.iter().rev() {
+            let root = tree::Root::read(odb, &c.tree)?;
+            let there = tree::lookup(odb, root.files, i.path.as_bstr())?;
+            if there.is_some_and(|e| !matches!(e.node, Node::Dir { .. }) && e.node.oid() == Some(oid)) {
+                held = true;
+                break;
+            }
+        }
+        if !held {
+            i.leave(Action::Keep, "no-safety");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,406 @@
+//! `undo`, `redo`, `operations`: walking the operations of a workspace (SEMANTICS 18).
+
+use std::collections::BTreeMap;
+
+use backstitch_store::{Edit, Expect, Oid};
+use bstr::{BString, ByteSlice};
+
+use crate::{
+    checkpoint::Live,
+    error::{Code, Error, Result},
+    operation::{self, OpKind, OpRecord, OpState, Operation, Outcome, Request},
+    place::{self, Found, Place},
+    plan::{Action, Item, Plan, Progress, Stand},
+    record::{CHECKPOINTS, TRASH},
+    tree::{self, DirRef, Put},
+    workspace::{Control, OperationLock, Rows, Workspace},
+};
+
+/// What happens to a path that no longer holds what the operation left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum OnConflict {
+    /// It stays, and is reported.
+    #[default]
+    Keep,
+    /// Nothing at all is done.
+    Refuse,
+    /// It is overwritten; the safety row holds it.
+    Overwrite,
+}
+
+/// How to walk.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Exactly this operation (undo).
+    pub operation: Option<String>,
+    /// Only operations of this session.
+    pub session: Option<String>,
+    /// `None`: keep for undo, refuse for redo.
+    pub on_conflict: Option<OnConflict>,
+    /// Preview.
+    pub dry_run: bool,
+    /// Setuid, setgid and capabilities come back.
+    pub privileged: bool,
+}
+
+/// The operations that can be undone and redone next, newest last.
+#[derive(Debug, Default)]
+pub struct Stacks<'a> {
+    /// To undo.
+    pub undo: Vec<&'a Operation>,
+    /// Undos that can be redone.
+    pub redo: Vec<&'a Operation>,
+}
+
+/// Replays the operations: a new one closes the branch of what could be redone.
+pub fn stacks<'a>(all: &'a [Operation], session: Option<&str>) -> Stacks<'a> {
+    let mut s = Stacks::default();
+    for op in all.iter().filter(|o| o.record.state == OpState::Done) {
+        if session.is_some() && op.record.session.as_deref() != session {
+            continue;
+        }
+        let inverts = op.record.inverts.as_deref();
+        match op.record.kind {
+            OpKind::Undo => {
+                s.undo.retain(|o| Some(o.record.id.as_str()) != inverts);
+                s.redo.push(op);
+            }
+            OpKind::Redo => {
+                s.redo.retain(|o| Some(o.record.id.as_str()) != inverts);
+                s.undo.push(op);
+            }
+            _ => {
+                s.undo.push(op);
+                s.redo.clear();
+            }
+        }
+    }
+    s
+}
+
+impl Workspace {
+    /// All operations, oldest first.
+    pub fn operations(&self) -> Result<Vec<Operation>> {
+        operation::operations(self)
+    }
+
+    /// Takes back the newest operation not yet undone, on the paths that it changed only.
+    ///
+    /// # Errors
+    /// `nothing-to-undo`, `no-such-operation`, `conflict` with [`OnConflict::Refuse`], `busy`.
+    pub fn undo(&self, options: &Options, control: &Control<'_>) -> Result<Outcome> {
+        self.invert(OpKind::Undo, options, control)
+    }
+
+    /// Takes back the newest undo.
+    ///
+    /// # Errors
+    /// `nothing-to-redo`; `conflict`, naming the paths, when any path that it covers has changed since.
+    pub fn redo(&self, options: &Options, control: &Control<'_>) -> Result<Outcome> {
+        self.invert(OpKind::Redo, options, control)
+    }
+
+    fn invert(&self, kind: OpKind, options: &Options, control: &Control<'_>) -> Result<Outcome> {
+        let lock = self.lock_operation()?;
+        let all = self.operations()?;
+        let s = stacks(&all, options.session.as_deref());
+        let nothing = |code, what: &str| {
+            Error::new(code, format!("there is nothing to {what}")).hint("`backstitch operations` shows what was done")
+        };
+        let op = match (&options.operation, kind) {
+            (Some(id), _) => {
+                let found: Vec<&Operation> = all.iter().filter(|o| o.record.id.starts_with(id.as_str())).collect();
+                match found.as_slice() {
+                    [] => {
+                        return Err(Error::new(Code::NoSuchOperation, format!("no operation is named {id:?}"))
+                            .hint("`backstitch operations` lists them"));
+                    }
+                    [op] if op.record.state == OpState::Done => *op,
+                    [op] => {
+                        return Err(Error::new(Code::NoSuchOperation, format!("operation {} changed nothing", op.record.id)));
+                    }
+                    many => {
+                        return Err(Error::new(Code::Ambiguous, format!("{id:?} stands for {} operations", many.len()))
+                            .list(many.iter().map(|o| o.record.id.clone()).collect()));
+                    }
+                }
+            }
+            (None, OpKind::Redo) => s.redo.last().copied().ok_or_else(|| nothing(Code::NothingToRedo, "redo"))?,
+            (None, _) => s.undo.last().copied().ok_or_else(|| nothing(Code::NothingToUndo, "undo"))?,
+        };
+        if !op.record.rows.is_empty() {
+            return self.invert_rows(kind, op, options, &all);
+        }
+        let policy = options.on_conflict.unwrap_or(match kind {
+            OpKind::Redo => OnConflict::Refuse,
+            _ => OnConflict::Keep,
+        });
+        let rows = self.rows()?;
+        let odb = self.odb()?;
+        let done: Vec<Item> = op
+            .items(&odb)?
+            .into_iter()
+            .filter(|i| i.action.changes() && i.result == Progress::Done)
+            .collect();
+        let mut place = Place::open(self.root(), odb.clone(), &op.record.id, self.owner())?;
+        let (plan, present) = inverse(&mut place, done, policy)?;
+        let conflicts: Vec<String> = plan
+            .items
+            .iter()
+            .filter(|i| i.action == Action::Conflict)
+            .map(|i| i.path.to_str_lossy().into_owned())
+            .collect();
+        if policy == OnConflict::Refuse && !conflicts.is_empty() {
+            return Err(Error::new(
+                Code::Conflict,
+                format!("{} of its paths changed since: {}", conflicts.len(), first(&conflicts)),
+            )
+            .at_bytes(conflicts[0].as_str())
+            .list(conflicts)
+            .hint("--on-conflict keep leaves them alone and does the rest; nothing was changed"));
+        }
+        let target = op.record.id.clone();
+        if options.dry_run {
+            return Ok(Outcome {
+                operation: None,
+                dry_run: true,
+                plan: plan.digest(&target),
+                target,
+                safety: None,
+                verified: false,
+                partial: operation::is_partial(&plan.items),
+                items: plan.items,
+                warnings: Vec::new(),
+            });
+        }
+        let live = self.live_of(&rows, &plan, present, control)?;
+        operation::run(
+            self,
+            Request {
+                kind,
+                target,
+                inverts: Some(op.record.id.clone()),
+                session: options.session.clone().or_else(|| op.record.session.clone()),
+                plan,
+                live,
+                listed_safety: true,
+                privileged: true,
+                lock: &lock,
+                rows: &rows,
+                control,
+            },
+        )
+        .and_then(|mut out| {
+            if out.operation.is_none() && kind == OpKind::Undo {
+                out.operation = self.mark_inverted(kind, op, &all, &lock)?;
+            }
+            Ok(out)
+        })
+    }
+
+    /// The present state of exactly the paths of a plan, as the safety row of an inverse.
+    fn live_of(&self, rows: &Rows, plan: &Plan, present: Vec<Found>, _control: &Control<'_>) -> Result<Live> {
+        let odb = self.odb()?;
+        let base = match rows.newest() {
+            Some(c) => tree::Root::read(&odb, &c.tree)?.files,
+            None => DirRef::default(),
+        };
+        let writer = self.store()?.writer()?;
+        let mut s = writer.scratch();
+        let mut edits: Vec<(BString, Option<Put>)> = Vec::new();
+        for (i, found) in plan.items.iter().zip(present) {
+            let put = match found {
+                Found::Absent => None,
+                Found::Special => continue,
+                Found::Is(Stand { node, attrs }) => {
+                    if let Some(oid) = node.oid().filter(|o| !writer.odb().contains(o)) {
+                        self.store_present(&writer, i, oid)?;
+                    }
+                    Some(Put { node, attrs, dir: None })
+                }
+            };
+            edits.push((i.path.clone(), put));
+        }
+        let covers = plan.items.iter().map(|i| i.path.clone()).collect();
+        let files = tree::edit(&writer, &mut s, base, edits)?;
+        let count = rows.newest().map_or(0, |c| c.record.files);
+        Ok(Live { files, covers: Some(covers), count, ..Live::empty(self.rules()?, writer) })
+    }
+
+    /// Bytes that no row holds yet go into the store before they are overwritten.
+    fn store_present(&self, writer: &backstitch_store::Writer, i: &Item, expect: Oid) -> Result<()> {
+        let path = crate::paths::to_path(self.root(), i.path.as_bstr());
+        let m = path.symlink_metadata().map_err(|e| Error::io(&path, e))?;
+        let mut s = writer.scratch();
+        let got = if m.is_symlink() {
+            let text = std::fs::read_link(&path).map_err(|e| Error::io(&path, e))?;
+            writer.blob(&mut s, crate::paths::bytes(&text))?.0
+        } else {
+            use std::os::unix::fs::OpenOptionsExt;
+            let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits();
+            let mut f = std::fs::OpenOptions::new()
+                .read(true)
+                .custom_flags(flags.cast_signed())
+                .open(&path)
+                .map_err(|e| Error::io(&path, e))?;
+            let size = f.metadata().map_err(|e| Error::io(&path, e))?.len();
+            writer.blob_from(&mut s, &mut f, size)?.0
+        };
+        if got != expect {
+            return Err(Error::new(Code::Conflict, format!("{}: it changes right now", path.display()))
+                .at_bytes(i.path.clone())
+                .hint("try again; nothing was changed"));
+        }
+        Ok(())
+    }
+
+    /// An inverse that found nothing to do still counts as done, so that the next one goes further.
+    fn mark_inverted(
+        &self,
+        kind: OpKind,
+        op: &Operation,
+        all: &[Operation],
+        _lock: &OperationLock,
+    ) -> Result<Option<String>> {
+        let record = OpRecord {
+            id: crate::record::new_id(crate::record::now_ms()),
+            seq: all.last().map_or(1, |o| o.record.seq + 1),
+            kind,
+            state: OpState::Done,
+            target: op.record.id.clone(),
+            inverts: Some(op.record.id.clone()),
+            safety: None,
+            created_ms: crate::record::now_ms(),
+            changed: 0,
+            exceptions: Vec::new(),
+            rows: Vec::new(),
+            ..op.record.clone()
+        };
+        self.write_operation(&record, None).map(Some)
+    }
+
+    /// Writes a record whose work is already done; `tree` is empty where it has no items.
+    pub(crate) fn write_operation(&self, record: &OpRecord, tree: Option<Oid>) -> Result<String> {
+        let writer = self.store()?.writer()?;
+        let mut s = writer.scratch();
+        let tree = match tree {
+            Some(t) => t,
+            None => writer.tree(&mut s, &mut Vec::new())?.0,
+        };
+        let message = crate::record::encode(&format!("{} {}", record.kind.as_str(), record.id), record);
+        let commit = writer.commit(&mut s, &tree, &message, record.created_ms.div_euclid(1000))?;
+        writer.finish()?;
+        self.store()?.refs().apply(&[Edit {
+            name: format!("{}{}", crate::record::OPERATIONS, record.id),
+            expect: Expect::Absent,
+            new: Some(commit),
+        }])?;
+        Ok(record.id.clone())
+    }
+
+    /// Moves rows between the list and the trash.
+    fn invert_rows(&self, kind: OpKind, op: &Operation, options: &Options, all: &[Operation]) -> Result<Outcome> {
+        let refs = self.store()?.refs();
+        // A delete and its redo put rows into the trash; its undo brings them back.
+        let back = matches!(op.record.kind, OpKind::Delete | OpKind::Redo);
+        let mut missing = Vec::new();
+        if !options.dry_run {
+            for (id, commit) in &op.record.rows {
+                let (from, to) =
+                    if back { (TRASH, CHECKPOINTS) } else { (CHECKPOINTS, TRASH) };
+                let commit = Oid::from_hex(commit.as_bytes())
+                    .map_err(|e| Error::new(Code::StoreDamaged, format!("operation {}: {e}", op.record.id)))?;
+                match refs.get(&format!("{from}{id}"))? {
+                    Some(current) => {
+                        let _ = commit;
+                        refs.apply(&[
+                            Edit { name: format!("{to}{id}"), expect: Expect::Any, new: Some(current) },
+                            Edit { name: format!("{from}{id}"), expect: Expect::Is(current), new: None },
+                        ])?;
+                    }
+                    None => missing.push(id.clone()),
+                }
+            }
+        }
+        let record = OpRecord {
+            id: crate::record::new_id(crate::record::now_ms()),
+            seq: all.last().map_or(1, |o| o.record.seq + 1),
+            kind,
+            target: op.record.id.clone(),
+            inverts: Some(op.record.id.clone()),
+            created_ms: crate::record::now_ms(),
+            ..op.record.clone()
+        };
+        let id = if options.dry_run { None } else { Some(self.write_operation(&record, None)?) };
+        Ok(Outcome {
+            operation: id,
+            dry_run: options.dry_run,
+            plan: op.record.plan.clone(),
+            target: op.record.id.clone(),
+            safety: None,
+            items: Vec::new(),
+            verified: true,
+            partial: !missing.is_empty(),
+            warnings: missing.iter().map(|m| format!("{m} is no longer in the store")).collect(),
+        })
+    }
+}
+
+fn first(list: &[String]) -> String {
+    let mut s = list.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
+    if list.len() > 5 {
+        s.push_str(&format!(" and {} more", list.len() - 5));
+    }
+    s
+}
+
+/// The inverse of done items, against what stands there now.
+fn inverse(place: &mut Place, done: Vec<Item>, policy: OnConflict) -> Result<(Plan, Vec<Found>)> {
+    let present = operation::present(place, &done)?;
+    let mut items: BTreeMap<BString, (Item, Found)> = BTreeMap::new();
+    for (i, found) in done.into_iter().zip(present) {
+        let (left, before) = (i.to, i.from);
+        let now = match &found {
+            Found::Is(s) => Some(s.clone()),
+            Found::Absent => None,
+            Found::Special => {
+                items.insert(i.path.clone(), (Item::keep(i.path, Action::Conflict, "special"), found));
+                continue;
+            }
+        };
+        let same = |a: &Option<Stand>, b: &Option<Stand>| match (a, b) {
+            (None, None) => true,
+            (Some(a), Some(b)) => a.node == b.node,
+            _ => false,
+        };
+        let both_dirs = |a: &Option<Stand>, b: &Option<Stand>| {
+            a.as_ref().is_some_and(|s| s.node.is_dir()) && b.as_ref().is_some_and(|s| s.node.is_dir())
+        };
+        if same(&now, &before) {
+            items.insert(i.path.clone(), (Item::keep(i.path, Action::Keep, "already"), found));
+            continue;
+        }
+        let as_left = same(&now, &left)
+            // A directory whose bits somebody changed is still the directory that was made.
+            || both_dirs(&now, &left) && !both_dirs(&left, &before)
+            // The setuid bits that were not given back are no change of somebody else's.
+            || i.reason.as_deref() == Some("setid-dropped") && now.as_ref().map(|s| s.node.oid()) == left.as_ref().map(|s| s.node.oid());
+        let mut item = match Item::transition(i.path.clone(), now.clone(), before.clone()) {
+            Some(item) => item,
+            None => continue,
+        };
+        if !as_left && policy != OnConflict::Overwrite {
+            let why = if now.is_none() { "deleted-by-other" } else { "changed" };
+            item.leave(Action::Conflict, why);
+        } else if !as_left && now.as_ref().is_some_and(|s| s.node.is_dir()) && !item.becomes_dir() {
+            item.leave(Action::Conflict, "not-empty");
+        }
+        items.insert(i.path, (item, found));
+    }
+    let (list, present): (Vec<Item>, Vec<Found>) = items.into_values().unzip();
+    let mut plan = Plan { items: list };
+    // Whether more than the plan's own paths is in a directory shows when it is removed: then it stays.
+    crate::plan::settle(&mut plan, &|_| false);
+    let _ = place::TEMPORARY;
+    Ok((plan, present))
+}

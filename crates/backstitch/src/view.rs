@@ -1,0 +1,146 @@
+//! The JSON shapes of CONTRACT: one place for command line, RPC and MCP.
+
+use bstr::ByteSlice;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    diff::{Change, Diff},
+    operation::{Operation, Outcome},
+    paths::{self, JsonPath},
+    record::{Checkpoint, rfc3339},
+    workspace::Workspace,
+};
+
+fn put_path(m: &mut Map<String, Value>, key: &str, path: &bstr::BStr) {
+    let p = JsonPath::from(path);
+    m.insert(key.to_owned(), p.path.into());
+    if let Some(b) = p.path_base64 {
+        m.insert(format!("{key}_base64"), b.into());
+    }
+}
+
+/// A checkpoint. `skipped` holds the first of what was left out; `show` gives all.
+pub fn checkpoint(ws: &Workspace, c: &Checkpoint) -> Value {
+    let r = &c.record;
+    json!({
+        "id": r.id,
+        "kind": r.kind.as_str(),
+        "session": r.session,
+        "turn": r.turn,
+        "agent": r.agent,
+        "tool": r.tool,
+        "label": r.label,
+        "prompt": r.prompt,
+        "entry": r.entry,
+        "parent": r.parent,
+        "created": rfc3339(r.created_ms),
+        "state": r.state,
+        "unchanged": r.unchanged,
+        "tree": c.tree.to_string(),
+        "commit": c.commit.to_string(),
+        "summary": r.summary,
+        "files": r.files,
+        "skipped": r.skipped,
+        "skipped_total": r.skipped_total,
+        "scope": r.scope,
+        "covers": r.covers,
+        "retention": r.retention,
+        "pinned": r.pinned,
+        "workspace": paths::bytes(ws.root()).to_str_lossy(),
+        "bytes": {"unique": r.extra.get("unique_bytes").cloned().unwrap_or(Value::Null), "shared": Value::Null},
+        "restorable": r.is_restorable(),
+        "notes": r.notes,
+        "reason": r.reason,
+        "operation": r.operation,
+    })
+}
+
+/// A plan or outcome.
+pub fn outcome(o: &Outcome) -> Value {
+    let mut counts: Map<String, Value> =
+        crate::plan::Action::ALL.iter().map(|a| (a.as_str().to_owned(), 0u64.into())).collect();
+    let items: Vec<Value> = o
+        .items
+        .iter()
+        .map(|i| {
+            let n = counts.get(i.action.as_str()).and_then(Value::as_u64).unwrap_or(0) + 1;
+            counts.insert(i.action.as_str().to_owned(), n.into());
+            let mut m = Map::new();
+            put_path(&mut m, "path", i.path.as_bstr());
+            m.insert("action".to_owned(), i.action.as_str().into());
+            m.insert("reason".to_owned(), i.reason.clone().into());
+            m.insert("result".to_owned(), json!(i.result));
+            Value::Object(m)
+        })
+        .collect();
+    json!({
+        "operation": o.operation,
+        "dry_run": o.dry_run,
+        "plan": o.plan,
+        "target": o.target,
+        "safety": o.safety,
+        "items": items,
+        "counts": counts,
+        "verified": o.verified,
+        "partial": o.partial,
+        "warnings": o.warnings,
+    })
+}
+
+/// One changed path.
+pub fn change(c: &Change) -> Value {
+    let mut m = Map::new();
+    put_path(&mut m, "path", c.path.as_bstr());
+    match &c.old_path {
+        Some(p) => put_path(&mut m, "old_path", p.as_bstr()),
+        None => {
+            m.insert("old_path".to_owned(), Value::Null);
+        }
+    }
+    m.insert("status".to_owned(), c.status.as_str().into());
+    m.insert(
+        "mode_change".to_owned(),
+        c.mode_change.map_or(Value::Null, |(a, b)| json!({"from": format!("{a:04o}"), "to": format!("{b:04o}")})),
+    );
+    m.insert("binary".to_owned(), c.binary.into());
+    m.insert("added".to_owned(), c.added.into());
+    m.insert("removed".to_owned(), c.removed.into());
+    Value::Object(m)
+}
+
+/// A diff.
+pub fn diff(d: &Diff) -> Value {
+    let mut v = json!({
+        "from": d.from,
+        "to": d.to,
+        "changes": d.changes.iter().map(change).collect::<Vec<_>>(),
+        "not_covered": d.not_covered.iter().map(|(p, r)| {
+            let mut m = Map::new();
+            put_path(&mut m, "path", p.as_bstr());
+            m.insert("reason".to_owned(), r.clone().into());
+            Value::Object(m)
+        }).collect::<Vec<_>>(),
+    });
+    if let (Some(patch), Some(m)) = (&d.patch, v.as_object_mut()) {
+        m.insert("patch".to_owned(), patch.to_str_lossy().into());
+    }
+    v
+}
+
+/// An operation.
+pub fn operation(o: &Operation) -> Value {
+    let r = &o.record;
+    json!({
+        "id": r.id,
+        "kind": r.kind.as_str(),
+        "state": r.state,
+        "target": r.target,
+        "inverts": r.inverts,
+        "session": r.session,
+        "safety": r.safety,
+        "plan": r.plan,
+        "created": rfc3339(r.created_ms),
+        "changed": r.changed,
+        "rows": r.rows.iter().map(|(id, _)| id).collect::<Vec<_>>(),
+    })
+}

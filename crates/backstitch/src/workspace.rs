@@ -1,0 +1,585 @@
+//! One folder and its store: finding both, identity, locks.
+
+use std::{
+    collections::BTreeMap,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
+    path::{Path, PathBuf},
+    sync::atomic::AtomicBool,
+    time::Duration,
+};
+
+use backstitch_scan::{Limits, RuleSettings, Rules};
+use backstitch_store::{Durability, Lock, Manifest, Odb, Store};
+
+use crate::{
+    error::{Code, Error, Result},
+    paths,
+    record::{self, Checkpoint, Incarnation, Record},
+    settings::{self, Settings, Sources},
+};
+
+/// What the library may know of its surroundings. [`Surroundings::of_process`] reads them; the engine itself never
+/// looks at the environment.
+#[derive(Clone, Debug, Default)]
+pub struct Surroundings {
+    /// The user's home.
+    pub home: Option<PathBuf>,
+    /// The user's settings file.
+    pub user_config: Option<PathBuf>,
+    /// Base folder of all stores.
+    pub store_base: PathBuf,
+    /// `BACKSTITCH_DISABLE=1`.
+    pub disabled: bool,
+    /// The session in whose name rows are made.
+    pub session: Option<String>,
+    /// Settings by environment variable.
+    pub settings: Vec<(String, String)>,
+    /// The host variable that shows that an agent is calling (SEMANTICS 36).
+    pub agent_context: Option<String>,
+}
+
+/// Variables by which agents are recognised.
+const AGENT_VARIABLES: &[&str] = &[
+    "BACKSTITCH_SESSION",
+    "CLAUDECODE",
+    "CODEX_SANDBOX",
+    "CODEX_THREAD_ID",
+    "GEMINI_CLI",
+    "OPENCODE",
+    "PI_CODING_AGENT",
+];
+
+impl Surroundings {
+    /// Reads the process's environment.
+    pub fn of_process() -> Surroundings {
+        let var = |n: &str| std::env::var_os(n).filter(|v| !v.is_empty());
+        let home = var("HOME").map(PathBuf::from).filter(|p| p.is_absolute());
+        let absolute = |n: &str| var(n).map(PathBuf::from).filter(|p| p.is_absolute());
+        let under_home = |rel: &str| home.as_ref().map(|h| h.join(rel));
+        let (data, config) = if cfg!(target_os = "macos") {
+            (under_home("Library/Application Support"), under_home("Library/Application Support"))
+        } else {
+            (
+                absolute("XDG_DATA_HOME").or_else(|| under_home(".local/share")),
+                absolute("XDG_CONFIG_HOME").or_else(|| under_home(".config")),
+            )
+        };
+        let truthy = |v: &std::ffi::OsStr| !matches!(v.to_str(), Some("0" | "false" | "no" | ""));
+        Surroundings {
+            store_base: var("BACKSTITCH_STORE_DIR").map(PathBuf::from).unwrap_or_else(|| {
+                data.unwrap_or_else(|| std::env::temp_dir().join(format!("backstitch-{}", rustix::process::getuid().as_raw())))
+                    .join("backstitch")
+            }),
+            user_config: var("BACKSTITCH_CONFIG")
+                .map(PathBuf::from)
+                .or_else(|| config.map(|c| c.join("backstitch/config.toml"))),
+            disabled: var("BACKSTITCH_DISABLE").is_some_and(|v| truthy(&v)),
+            session: var("BACKSTITCH_SESSION").and_then(|v| v.into_string().ok()),
+            settings: std::env::vars().filter(|(k, _)| k.starts_with("BACKSTITCH_")).collect(),
+            agent_context: AGENT_VARIABLES.iter().find(|n| var(n).is_some()).map(|n| n.to_string()),
+            home,
+        }
+    }
+
+    fn trust_file(&self) -> PathBuf {
+        self.store_base.join("trust.json")
+    }
+
+    /// Digests of project files that a person trusts.
+    pub fn trusted(&self) -> Vec<String> {
+        std::fs::read(self.trust_file()).ok().and_then(|b| serde_json::from_slice(&b).ok()).unwrap_or_default()
+    }
+
+    /// Adds a digest.
+    pub fn trust(&self, digest: &str) -> Result<()> {
+        let mut all = self.trusted();
+        if !all.iter().any(|d| d == digest) {
+            all.push(digest.to_owned());
+            let json = serde_json::to_vec(&all).unwrap_or_default();
+            private_dir(&self.store_base)?;
+            settings::write_file(&self.trust_file(), &json)?;
+        }
+        Ok(())
+    }
+}
+
+fn private_dir(dir: &Path) -> Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| Error::io(dir, e))
+}
+
+/// A workspace, with its store if there is one.
+pub struct Workspace {
+    root: PathBuf,
+    store_dir: PathBuf,
+    store: Option<Store>,
+    surroundings: Surroundings,
+    settings: Settings,
+    /// What recovery did when this workspace was opened.
+    pub recovered: Option<String>,
+}
+
+/// The real path where it resolves, else the real path of the nearest parent that does, else lexical.
+fn real_path(dir: &Path) -> Result<PathBuf> {
+    let absolute = std::path::absolute(dir).map_err(|e| Error::io(dir, e))?;
+    let mut rest = Vec::new();
+    let mut at = absolute.as_path();
+    loop {
+        match at.canonicalize() {
+            Ok(mut p) => {
+                for part in rest.iter().rev() {
+                    p.push(part);
+                }
+                return Ok(p);
+            }
+            Err(_) => match (at.parent(), at.file_name()) {
+                (Some(parent), Some(name)) => {
+                    rest.push(name.to_owned());
+                    at = parent;
+                }
+                _ => return Ok(absolute),
+            },
+        }
+    }
+}
+
+/// `<name>-<16 hex of the path's hash>`.
+pub fn store_name(root: &Path) -> String {
+    let name: String = root
+        .file_name()
+        .map(|n| n.to_string_lossy().into_owned())
+        .unwrap_or_else(|| "root".to_owned())
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' })
+        .take(40)
+        .collect();
+    let name = name.trim_start_matches('.');
+    let hash = settings::digest(root.as_os_str().as_bytes());
+    format!("{}-{}", if name.is_empty() { "dir" } else { name }, &hash[..16.min(hash.len())])
+}
+
+fn has_git(dir: &Path) -> bool {
+    dir.join(".git").symlink_metadata().is_ok()
+}
+
+/// Exactly `/`, home, volume roots, Desktop, Documents, Downloads (SEMANTICS 25).
+pub fn is_unbounded(root: &Path, home: Option<&Path>) -> bool {
+    if root.parent().is_none() {
+        return true;
+    }
+    if let Some(home) = home {
+        let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
+        if root == home || ["Desktop", "Documents", "Downloads"].iter().any(|d| root == home.join(d)) {
+            return true;
+        }
+    }
+    let parent_dev = root.parent().and_then(|p| p.metadata().ok()).map(|m| m.dev());
+    let own = root.metadata().ok().map(|m| m.dev());
+    let name = root.parent().map(|p| p.as_os_str().as_bytes().to_vec()).unwrap_or_default();
+    // A mount point directly below a place where volumes are mounted.
+    parent_dev.is_some()
+        && own.is_some()
+        && parent_dev != own
+        && (matches!(name.as_slice(), b"/mnt" | b"/media" | b"/Volumes") || name.starts_with(b"/media/") || name.starts_with(b"/run/media/"))
+}
+
+/// Device, inode and birth time of a folder.
+pub fn incarnation(root: &Path) -> Result<Incarnation> {
+    use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+    let m = root.metadata().map_err(|e| Error::io(root, e))?;
+    let birth_ns = statx(CWD, root, AtFlags::empty(), StatxFlags::BTIME)
+        .ok()
+        .filter(|s| s.stx_mask & StatxFlags::BTIME.bits() != 0)
+        .map(|s| s.stx_btime.tv_sec * 1_000_000_000 + i64::from(s.stx_btime.tv_nsec));
+    Ok(Incarnation { dev: m.dev(), ino: m.ino(), birth_ns })
+}
+
+/// Wrapper for paths in the manifest.
+pub fn manifest_path(root: &Path) -> String {
+    match root.to_str() {
+        Some(s) if !s.contains('%') => s.to_owned(),
+        _ => root.as_os_str().as_bytes().iter().map(|b| paths::escape(&[*b])).collect(),
+    }
+}
+
+/// Inverse of [`manifest_path`].
+pub fn from_manifest_path(text: &str) -> PathBuf {
+    use std::os::unix::ffi::OsStringExt;
+    match paths::unescape(text.as_bytes()) {
+        Some(b) => PathBuf::from(std::ffi::OsString::from_vec(b.into())),
+        None => PathBuf::from(text),
+    }
+}
+
+/// A store of any workspace.
+#[derive(Clone, Debug)]
+pub struct KnownStore {
+    /// The store's folder.
+    pub dir: PathBuf,
+    /// Its manifest; an unreadable one is the error.
+    pub manifest: std::result::Result<Manifest, String>,
+}
+
+/// All stores below a base folder; a missing base gives an empty list.
+pub fn stores(base: &Path) -> Vec<KnownStore> {
+    let Ok(dir) = std::fs::read_dir(base.join("stores")) else { return Vec::new() };
+    let mut all: Vec<KnownStore> = dir
+        .flatten()
+        .filter(|e| e.file_type().is_ok_and(|t| t.is_dir()))
+        .map(|e| {
+            let dir = e.path();
+            let manifest = std::fs::read(dir.join("manifest.json"))
+                .map_err(|e| e.to_string())
+                .and_then(|b| serde_json::from_slice(&b).map_err(|e| e.to_string()));
+            KnownStore { dir, manifest }
+        })
+        .collect();
+    all.sort_by(|a, b| a.dir.cmp(&b.dir));
+    all
+}
+
+impl Workspace {
+    /// Finds the workspace of `dir` (CONTRACT: the nearest known workspace at or above it, else the git work tree's top,
+    /// else the folder itself). Creates nothing.
+    ///
+    /// A restore that a dead process left behind is finished or rolled back first, unless its lock is held.
+    pub fn open(dir: &Path, surroundings: Surroundings) -> Result<Workspace> {
+        let start = real_path(dir)?;
+        let base = surroundings.store_base.clone();
+        let store_dir = |root: &Path| base.join("stores").join(store_name(root));
+        let known = |root: &Path| store_dir(root).join("manifest.json").symlink_metadata().is_ok();
+        let home = surroundings.home.as_deref();
+        let mut root = start.clone();
+        for at in start.ancestors() {
+            if at != start && is_unbounded(at, home) {
+                break;
+            }
+            if known(at) || has_git(at) {
+                root = at.to_owned();
+                break;
+            }
+        }
+        let mut sources = Sources {
+            user: surroundings.user_config.clone(),
+            project: Some(root.join(settings::PROJECT_FILE)),
+            environment: surroundings.settings.clone(),
+            trusted: Vec::new(),
+        };
+        if sources.project.as_ref().is_some_and(|p| p.exists()) {
+            sources.trusted = surroundings.trusted();
+        }
+        let settings = Settings::load(&sources);
+        let store_dir = store_dir(&root);
+        let store = if known(&root) { Some(Store::open(&store_dir)?) } else { None };
+        let mut ws = Workspace { root, store_dir, store, surroundings, settings, recovered: None };
+        if let Some(store) = &ws.store {
+            let recorded = from_manifest_path(&store.manifest().path);
+            if recorded != ws.root {
+                return Err(Error::new(
+                    Code::WrongWorkspace,
+                    format!("the store {} belongs to {}", store.dir().display(), recorded.display()),
+                )
+                .at(&ws.root)
+                .hint("`backstitch relink OLD-PATH` attaches a moved workspace"));
+            }
+        }
+        ws.recovered = crate::recover::if_needed(&ws)?;
+        Ok(ws)
+    }
+
+    /// The root's real path.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where the store is, or would be.
+    pub fn store_dir(&self) -> &Path {
+        &self.store_dir
+    }
+
+    /// The store; `no-such-store` where nothing was ever recorded.
+    pub fn store(&self) -> Result<&Store> {
+        self.store.as_ref().ok_or_else(|| {
+            Error::new(Code::NoSuchStore, format!("nothing is recorded for {}", self.root.display()))
+                .at(&self.root)
+                .hint("`backstitch checkpoint` records the folder")
+        })
+    }
+
+    /// There is a store.
+    pub fn has_store(&self) -> bool {
+        self.store.is_some()
+    }
+
+    /// Settings in force.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The surroundings it was opened with.
+    pub fn surroundings(&self) -> &Surroundings {
+        &self.surroundings
+    }
+
+    /// Why nothing is recorded here, if so.
+    pub fn disabled(&self) -> Option<String> {
+        if self.surroundings.disabled {
+            return Some("BACKSTITCH_DISABLE is set".to_owned());
+        }
+        if !self.settings.flag("enabled") {
+            let source = self.settings.get("enabled").map(|(_, s)| s);
+            return Some(match source {
+                Ok(s) => format!("`enabled = false` in the {} settings", serde_json::to_string(&s).unwrap_or_default().trim_matches('"')),
+                Err(_) => "`enabled = false`".to_owned(),
+            });
+        }
+        let off = self.store.as_ref().and_then(|s| s.manifest().extra.get("disabled")).and_then(|v| v.as_bool());
+        (off == Some(true)).then(|| "switched off by `backstitch disable`".to_owned())
+    }
+
+    /// Switches recording of this workspace on or off, for good.
+    pub fn set_enabled(&mut self, on: bool) -> Result<()> {
+        self.refuse_agents(if on { "enable" } else { "disable" }, false)?;
+        let store = self.create_store()?;
+        let mut m = store.manifest().clone();
+        if on {
+            m.extra.remove("disabled");
+        } else {
+            m.extra.insert("disabled".to_owned(), true.into());
+        }
+        store.write_manifest(&m)?;
+        self.store = Some(Store::open(&self.store_dir)?);
+        Ok(())
+    }
+
+    /// Some commands are a person's (SEMANTICS 36).
+    pub fn refuse_agents(&self, command: &str, as_person: bool) -> Result<()> {
+        match &self.surroundings.agent_context {
+            Some(var) if !as_person => Err(Error::new(
+                Code::AgentContext,
+                format!("`{command}` is not for agents ({var} is set)"),
+            )
+            .hint("a person adds --as-person")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Opens the store, creating it on first use. Idempotent.
+    pub fn create_store(&mut self) -> Result<&Store> {
+        if self.store.is_none() {
+            let inc = incarnation(&self.root)?;
+            let m = self.root.metadata().map_err(|e| Error::io(&self.root, e))?;
+            let now = record::now_ms();
+            let mut extra = serde_json::Map::new();
+            extra.insert("uid".to_owned(), m.uid().into());
+            extra.insert("gid".to_owned(), m.gid().into());
+            let manifest = Manifest {
+                format: 1,
+                path: manifest_path(&self.root),
+                dev: inc.dev,
+                ino: inc.ino,
+                birth_ns: inc.birth_ns.map(i128::from),
+                created_ms: now,
+                last_used_ms: now,
+                extra,
+            };
+            private_dir(&self.surroundings.store_base)?;
+            private_dir(&self.surroundings.store_base.join("stores"))?;
+            self.store = Some(Store::create(&self.store_dir, &manifest, self.durability())?);
+        }
+        self.store()
+    }
+
+    fn durability(&self) -> Durability {
+        match self.settings.word("durability") {
+            "none" => Durability::None,
+            _ => Durability::Full,
+        }
+    }
+
+    /// Reading handle.
+    pub fn odb(&self) -> Result<Odb> {
+        Ok(self.store()?.odb()?)
+    }
+
+    /// The owner that needs no meta line: the workspace's when the store was made.
+    pub fn owner(&self) -> (u32, u32) {
+        let m = self.store.as_ref().map(|s| s.manifest());
+        let n = |k: &str| m.and_then(|m| m.extra.get(k)).and_then(|v| v.as_u64()).and_then(|v| u32::try_from(v).ok());
+        match (n("uid"), n("gid")) {
+            (Some(u), Some(g)) => (u, g),
+            _ => (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw()),
+        }
+    }
+
+    /// How long to wait for others.
+    pub fn lock_wait(&self) -> Duration {
+        Duration::from_secs(self.settings.int("lock_wait"))
+    }
+
+    /// All rows, oldest first; damaged ones as warnings, never dropped in silence.
+    pub fn rows(&self) -> Result<Rows> {
+        let (rows, bad) = self.store()?.refs().rows(record::CHECKPOINTS)?;
+        let mut out = Rows { all: Vec::with_capacity(rows.len()), damaged: Vec::new() };
+        for (name, e) in bad {
+            out.damaged.push((name, e.to_string()));
+        }
+        for row in rows {
+            match Record::parse(&row) {
+                Ok(record) => out.all.push(Checkpoint { record, commit: row.commit, tree: row.tree }),
+                Err(e) => out.damaged.push((row.name.clone(), e.message)),
+            }
+        }
+        out.all.sort_by(|a, b| a.record.order().cmp(&b.record.order()));
+        Ok(out)
+    }
+
+    /// Ignore rules in force today.
+    pub fn rules(&self) -> Result<Rules> {
+        let s = &self.settings;
+        Ok(Rules::discover(
+            &self.root,
+            &RuleSettings {
+                include: s.list("include"),
+                exclude: s.list("exclude"),
+                global_excludes: match s.word("global_excludes") {
+                    "always" => Some(true),
+                    "never" => Some(false),
+                    _ => None,
+                },
+                gitignore_outside_git: s.flag("gitignore_outside_git"),
+                home: self.surroundings.home.clone(),
+            },
+        )?)
+    }
+
+    /// Limits in force.
+    pub fn limits(&self) -> Limits {
+        let s = &self.settings;
+        Limits {
+            new_file: s.int("limits.new_file"),
+            grown_file: s.int("limits.grown_file"),
+            ignored_file: s.int("limits.ignored_file"),
+            ignored_total: s.int("limits.ignored_total"),
+            entries: s.int("limits.entries"),
+        }
+    }
+
+    /// Threads of a capture.
+    pub fn threads(&self) -> usize {
+        match self.settings.int("threads") {
+            0 => std::thread::available_parallelism().map_or(2, |n| n.get()),
+            n => usize::try_from(n).unwrap_or(2).min(64),
+        }
+    }
+
+    /// Folders that are never entered: every store.
+    pub fn never(&self) -> Vec<(u64, u64)> {
+        let base = &self.surroundings.store_base;
+        [base.clone(), base.join("stores"), self.store_dir.clone()]
+            .iter()
+            .filter_map(|p| p.metadata().ok())
+            .map(|m| (m.dev(), m.ino()))
+            .collect()
+    }
+
+    /// The folder is narrowed to touched files from the start.
+    pub fn is_unbounded(&self) -> bool {
+        is_unbounded(&self.root, self.surroundings.home.as_deref())
+    }
+
+    /// Known workspaces above and below, with their stores.
+    fn relatives(&self) -> BTreeMap<PathBuf, PathBuf> {
+        stores(&self.surroundings.store_base)
+            .into_iter()
+            .filter_map(|k| k.manifest.ok().map(|m| (from_manifest_path(&m.path), k.dir)))
+            .filter(|(p, dir)| *dir != self.store_dir && (p.starts_with(&self.root) || self.root.starts_with(p)))
+            .collect()
+    }
+
+    /// Many captures at once; excludes operations on the work tree.
+    pub fn lock_capture(&self) -> Result<CaptureLock> {
+        let store = self.store()?;
+        Ok(CaptureLock {
+            _workspace: store.lock_shared("workspace", self.lock_wait())?,
+            _store: store.lock_shared("store", self.lock_wait())?,
+        })
+    }
+
+    /// One operation at a time, here and in every known workspace above and below. Locks are taken in the order of
+    /// their workspaces' paths, so two operations cannot wait for each other.
+    pub fn lock_operation(&self) -> Result<OperationLock> {
+        let mut order = self.relatives();
+        order.insert(self.root.clone(), self.store_dir.clone());
+        let mut held = Vec::new();
+        for (root, dir) in order {
+            let store = Store::open(&dir)?;
+            held.push(store.lock_exclusive("workspace", self.lock_wait()).map_err(|e| match e {
+                backstitch_store::Error::Busy { .. } => Error::new(
+                    Code::Busy,
+                    format!("{}: a capture or an operation is running here", root.display()),
+                )
+                .at(&root)
+                .hint("try again when it has ended; nothing was changed"),
+                e => e.into(),
+            })?);
+        }
+        let store = self.store()?.lock_shared("store", self.lock_wait())?;
+        Ok(OperationLock { _workspaces: held, _store: store })
+    }
+}
+
+/// Proof that captures may write rows: holds the workspace's and the store's lock shared.
+pub struct CaptureLock {
+    _workspace: Lock,
+    _store: Lock,
+}
+
+/// Proof that the work tree may be changed.
+pub struct OperationLock {
+    _workspaces: Vec<Lock>,
+    _store: Lock,
+}
+
+/// All rows of a workspace.
+#[derive(Debug, Default)]
+pub struct Rows {
+    /// Oldest first.
+    pub all: Vec<Checkpoint>,
+    /// Ref names that cannot be read, and why.
+    pub damaged: Vec<(String, String)>,
+}
+
+impl Rows {
+    /// The newest.
+    pub fn newest(&self) -> Option<&Checkpoint> {
+        self.all.last()
+    }
+
+    /// By id.
+    pub fn by_id(&self, id: &str) -> Option<&Checkpoint> {
+        self.all.iter().find(|c| c.record.id == id)
+    }
+
+    /// The next row's order.
+    pub fn next_seq(&self) -> u64 {
+        self.all.last().map_or(1, |c| c.record.seq + 1)
+    }
+}
+
+/// Passed to long work.
+#[derive(Clone, Copy)]
+pub struct Control<'a> {
+    /// Set to stop: the work ends with `interrupted` and leaves nothing half done.
+    pub interrupt: &'a AtomicBool,
+    /// Told (what, done, total or 0).
+    pub progress: &'a (dyn Fn(&str, u64, u64) + Sync),
+}
+
+static NEVER: AtomicBool = AtomicBool::new(false);
+
+impl Default for Control<'_> {
+    fn default() -> Self {
+        Control { interrupt: &NEVER, progress: &|_, _, _| {} }
+    }
+}
