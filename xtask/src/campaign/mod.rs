@@ -17,6 +17,7 @@ use std::{
 
 use fault::{Ends, FAULTS, Fault};
 use report::{Report, Strike};
+pub use scenario::own_workspace;
 use scenario::{OPERATIONS, Operation, Scenario};
 use trace::Call;
 
