@@ -1,0 +1,57 @@
+//! What is left out without being asked, unless git tracks it.
+
+/// Litter of operating systems and editors: left out everywhere.
+pub(crate) const LITTER: &[&str] = &[
+    ".DS_Store",
+    ".AppleDouble/",
+    ".Spotlight-V100/",
+    ".TemporaryItems/",
+    ".Trashes/",
+    ".fseventsd/",
+    "Thumbs.db",
+    "ehthumbs.db",
+    "lost+found/",
+    ".Trash-*/",
+    ".nfs????????????????????????",
+    ".fuse_hidden*",
+    ".*.sw[a-p]",
+    ".#*",
+    "\\#*\\#",
+];
+
+/// What tools make again by themselves: left out where no git repository says what counts. Names that also stand for real
+/// sources (`build`, `dist`, `target`, `vendor`, `*.log`) are not here.
+pub(crate) const REMADE: &[&str] = &[
+    "node_modules/",
+    "bower_components/",
+    ".pnpm-store/",
+    ".yarn/cache/",
+    ".npm/",
+    "__pycache__/",
+    "*.pyc",
+    ".venv/",
+    ".tox/",
+    ".nox/",
+    ".eggs/",
+    ".mypy_cache/",
+    ".pytest_cache/",
+    ".ruff_cache/",
+    ".hypothesis/",
+    ".ipynb_checkpoints/",
+    ".gradle/",
+    ".terraform/",
+    ".next/",
+    ".nuxt/",
+    ".svelte-kit/",
+    ".angular/",
+    ".turbo/",
+    ".parcel-cache/",
+    ".dart_tool/",
+    ".direnv/",
+    ".stack-work/",
+    ".ccls-cache/",
+    ".cache/clangd/",
+    ".idea/workspace.xml",
+    ".idea/shelf/",
+    ".vs/",
+];

@@ -1,0 +1,366 @@
+//! Bytes of one directory in the table.
+//!
+//! All numbers are little-endian. A record is a head, the entries sorted by raw name, and the names:
+//!
+//! ```text
+//! head, 120 bytes                          entry, 64 bytes
+//!   0 u32 entries                            0 u32 start of the name among the names
+//!   4 u32 bytes of names                     4 u32 directory: its number; file: allocated KiB
+//!   8 u32 flags (CLEAN, META, ...)           8 u64 size
+//!  12 u32 permission bits                   16 i64 mtime in ns
+//!  16 u32 owner   20 u32 group              24 i64 ctime in ns
+//!  24 u64 device  32 u64 inode              32 u64 inode
+//!  40 i64 mtime   48 i64 ctime              40 [20] content id
+//!  56 [20] digest of the rules              60 u16 permission bits
+//!  76 [20] tree   96 [20] meta              62 u8  kind, verdict, flags
+//! 116 u32 state of the git index            63 u8  reason of a skip, more flags
+//! ```
+//!
+//! A name is its length (u16), its bytes, and a NUL, so that it can be handed to the system as it lies there.
+
+use std::ffi::CStr;
+
+use bstr::{BStr, ByteSlice};
+use gix_hash::ObjectId;
+
+use crate::{
+    digest::Digest,
+    rules::{Decision, Verdict},
+    types::{DirIds, Kind, Reason, Stat},
+};
+
+pub(crate) const HEAD: usize = 120;
+pub(crate) const ENTRY: usize = 64;
+
+/// The names of the directory can be taken from here while its stat is unchanged.
+pub(crate) const CLEAN: u32 = 1;
+/// There is a second id.
+pub(crate) const META: u32 = 2;
+/// The directory has extended attributes that are kept.
+pub(crate) const XATTRS: u32 = 4;
+/// It holds ignore files that are regular files.
+pub(crate) const RULE_FILES: u32 = 8;
+/// It holds a `.git`.
+pub(crate) const DOT_GIT: u32 = 16;
+
+const E_KIND: u8 = 3;
+const E_XATTRS: u8 = 1 << 4;
+const E_CLEAN: u8 = 1 << 5;
+const E_IS_DIR: u8 = 1 << 6;
+const E_STICKY: u8 = 1 << 7;
+const E_REASON: u8 = 31;
+const E_UNLESS_TRACKED: u8 = 1 << 5;
+
+fn u32_at(b: &[u8], at: usize) -> u32 {
+    b.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_le_bytes(*b))
+}
+
+fn u64_at(b: &[u8], at: usize) -> u64 {
+    b.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_le_bytes(*b))
+}
+
+fn id_at(b: &[u8], at: usize) -> [u8; 20] {
+    b.get(at..).and_then(|b| b.first_chunk()).copied().unwrap_or_default()
+}
+
+/// A time that fits; others are stored as the least one and are never clean.
+pub(crate) fn time(ns: i128) -> i64 {
+    i64::try_from(ns).unwrap_or(i64::MIN)
+}
+
+/// One directory as the table knows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record<'a> {
+    blob: &'a [u8],
+    count: usize,
+    names: usize,
+}
+
+impl<'a> Record<'a> {
+    pub(crate) fn parse(blob: &'a [u8]) -> Option<Record<'a>> {
+        if blob.len() < HEAD {
+            return None;
+        }
+        let count = u32_at(blob, 0) as usize;
+        let names = HEAD.checked_add(count.checked_mul(ENTRY)?)?;
+        if blob.len() != names.checked_add(u32_at(blob, 4) as usize)? {
+            return None;
+        }
+        Some(Record { blob, count, names })
+    }
+
+    pub(crate) fn blob(&self) -> &'a [u8] {
+        self.blob
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn has(&self, flag: u32) -> bool {
+        u32_at(self.blob, 8) & flag != 0
+    }
+
+    pub(crate) fn rules(&self) -> Digest {
+        id_at(self.blob, 56)
+    }
+
+    pub(crate) fn ids(&self) -> DirIds {
+        DirIds {
+            tree: ObjectId::Sha1(id_at(self.blob, 76)),
+            meta: self.has(META).then(|| ObjectId::Sha1(id_at(self.blob, 96))),
+        }
+    }
+
+    pub(crate) fn dev(&self) -> u64 {
+        u64_at(self.blob, 24)
+    }
+
+    /// Which state of its git index the decisions below a repository's top depend on; 0 elsewhere.
+    pub(crate) fn index(&self) -> u32 {
+        u32_at(self.blob, 116)
+    }
+
+    /// True if nothing that the system says of the directory has changed.
+    pub(crate) fn stat_equals(&self, stat: &Stat) -> bool {
+        self.dev() == stat.dev
+            && u64_at(self.blob, 32) == stat.ino
+            && u64_at(self.blob, 40) as i64 == time(stat.mtime_ns)
+            && u64_at(self.blob, 48) as i64 == time(stat.ctime_ns)
+            && self.attributes_equal(stat)
+    }
+
+    /// True if mode and owner, which the parent's ids may depend on, are the same.
+    pub(crate) fn attributes_equal(&self, stat: &Stat) -> bool {
+        u32_at(self.blob, 12) == stat.mode && u32_at(self.blob, 16) == stat.uid && u32_at(self.blob, 20) == stat.gid
+    }
+
+    pub(crate) fn entry(&self, i: usize) -> Entry<'a> {
+        debug_assert!(i < self.count);
+        let at = HEAD + i * ENTRY;
+        Entry { raw: self.blob.get(at..at + ENTRY).unwrap_or(&[0; ENTRY]), names: &self.blob[self.names..] }
+    }
+
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry<'a>> + use<'a> {
+        let this = *self;
+        (0..this.count).map(move |i| this.entry(i))
+    }
+
+    /// Position of the entry with this name.
+    pub(crate) fn find(&self, name: &BStr) -> Option<usize> {
+        let (mut low, mut high) = (0, self.count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.entry(middle).name().map_or(b"".as_bstr(), |n| n.to_bytes().as_bstr()).cmp(name) {
+                std::cmp::Ordering::Less => low = middle + 1,
+                std::cmp::Ordering::Equal => return Some(middle),
+                std::cmp::Ordering::Greater => high = middle,
+            }
+        }
+        None
+    }
+}
+
+/// What an entry stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EntryKind {
+    Leaf(Kind),
+    Dir,
+    Skip(Reason),
+}
+
+/// One entry of a directory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry<'a> {
+    raw: &'a [u8],
+    names: &'a [u8],
+}
+
+impl<'a> Entry<'a> {
+    /// `None` only if the record is damaged.
+    #[inline]
+    pub(crate) fn name(&self) -> Option<&'a CStr> {
+        let at = u32_at(self.raw, 0) as usize;
+        let len = u16::from_le_bytes(*self.names.get(at..)?.first_chunk()?) as usize;
+        CStr::from_bytes_with_nul(self.names.get(at + 2..at + 3 + len)?).ok()
+    }
+
+    #[inline]
+    pub(crate) fn kind(&self) -> EntryKind {
+        match self.raw[62] & E_KIND {
+            0 => EntryKind::Leaf(Kind::File),
+            1 => EntryKind::Leaf(Kind::Link),
+            2 => EntryKind::Dir,
+            _ => EntryKind::Skip(Reason::from_code(self.raw[63] & E_REASON).unwrap_or(Reason::Unreadable)),
+        }
+    }
+
+    pub(crate) fn is_dir(&self) -> bool {
+        self.kind() == EntryKind::Dir || self.raw[62] & E_IS_DIR != 0
+    }
+
+    pub(crate) fn is_covered(&self) -> bool {
+        self.raw[62] & E_KIND != 3
+    }
+
+    pub(crate) fn child(&self) -> u32 {
+        u32_at(self.raw, 4)
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        u64_at(self.raw, 8)
+    }
+
+    /// The size that counts for limits.
+    pub(crate) fn stored_size(&self) -> u64 {
+        self.size().min(u64::from(self.child()).saturating_mul(1024))
+    }
+
+    pub(crate) fn oid(&self) -> ObjectId {
+        ObjectId::Sha1(id_at(self.raw, 40))
+    }
+
+    pub(crate) fn has_xattrs(&self) -> bool {
+        self.raw[62] & E_XATTRS != 0
+    }
+
+    pub(crate) fn is_sticky(&self) -> bool {
+        self.raw[62] & E_STICKY != 0
+    }
+
+    pub(crate) fn decision(&self) -> Decision {
+        let verdict = match self.raw[62] >> 2 & 3 {
+            0 => Verdict::Keep,
+            1 => Verdict::Ignore,
+            2 => Verdict::Exclude,
+            _ => Verdict::Include,
+        };
+        Decision { verdict, unless_tracked: self.raw[63] & E_UNLESS_TRACKED != 0 }
+    }
+
+    /// True if a file or link is proven to be as it was: equal stat, and its times were not fresh when it was read.
+    #[inline]
+    pub(crate) fn proves(&self, stat: &Stat, dev: u64) -> bool {
+        self.raw[62] & E_CLEAN != 0 && self.stat_equals(stat, dev)
+    }
+
+    /// True if kind, device, inode, size, times and mode are equal.
+    #[inline]
+    pub(crate) fn stat_equals(&self, stat: &Stat, dev: u64) -> bool {
+        stat.dev == dev
+            && u64_at(self.raw, 32) == stat.ino
+            && u64_at(self.raw, 24) as i64 == time(stat.ctime_ns)
+            && u64_at(self.raw, 16) as i64 == time(stat.mtime_ns)
+            && self.size() == stat.size
+            && u32::from(u16::from_le_bytes([self.raw[60], self.raw[61]])) == stat.mode
+            && self.kind() == EntryKind::Leaf(stat.kind)
+    }
+}
+
+/// What is to be written of one entry.
+pub(crate) enum NewEntry<'a> {
+    Leaf { stat: &'a Stat, oid: ObjectId, decision: Decision, xattrs: bool, clean: bool },
+    Dir { id: u32, decision: Decision },
+    Skip { reason: Reason, is_dir: bool, size: u64, decision: Decision, sticky: bool },
+}
+
+/// The head of a record to be written.
+pub(crate) struct NewHead<'a> {
+    pub(crate) stat: &'a Stat,
+    pub(crate) flags: u32,
+    pub(crate) rules: Digest,
+    pub(crate) ids: DirIds,
+    pub(crate) index: u32,
+}
+
+/// Puts a record together; entries come sorted by name.
+#[derive(Default)]
+pub(crate) struct Builder {
+    entries: Vec<u8>,
+    names: Vec<u8>,
+}
+
+fn raw_id(id: &ObjectId) -> [u8; 20] {
+    id.as_slice().first_chunk().copied().unwrap_or_default()
+}
+
+impl Builder {
+    pub(crate) fn push(&mut self, name: &BStr, entry: NewEntry<'_>) {
+        let mut raw = [0u8; ENTRY];
+        raw[0..4].copy_from_slice(&(self.names.len() as u32).to_le_bytes());
+        self.names.extend((name.len() as u16).to_le_bytes());
+        self.names.extend_from_slice(name);
+        self.names.push(0);
+        let decided = |raw: &mut [u8; ENTRY], decision: Decision| {
+            let verdict = match decision.verdict {
+                Verdict::Keep => 0,
+                Verdict::Ignore => 1,
+                Verdict::Exclude => 2,
+                Verdict::Include => 3,
+            };
+            raw[62] |= verdict << 2;
+            raw[63] |= if decision.unless_tracked { E_UNLESS_TRACKED } else { 0 };
+        };
+        match entry {
+            NewEntry::Leaf { stat, oid, decision, xattrs, clean } => {
+                let kib = u32::try_from(stat.blocks512.div_ceil(2)).unwrap_or(u32::MAX);
+                raw[4..8].copy_from_slice(&kib.to_le_bytes());
+                raw[8..16].copy_from_slice(&stat.size.to_le_bytes());
+                raw[16..24].copy_from_slice(&time(stat.mtime_ns).to_le_bytes());
+                raw[24..32].copy_from_slice(&time(stat.ctime_ns).to_le_bytes());
+                raw[32..40].copy_from_slice(&stat.ino.to_le_bytes());
+                raw[40..60].copy_from_slice(&raw_id(&oid));
+                raw[60..62].copy_from_slice(&(stat.mode as u16).to_le_bytes());
+                raw[62] = u8::from(stat.kind == Kind::Link);
+                raw[62] |= if xattrs { E_XATTRS } else { 0 } | if clean { E_CLEAN } else { 0 };
+                decided(&mut raw, decision);
+            }
+            NewEntry::Dir { id, decision } => {
+                raw[4..8].copy_from_slice(&id.to_le_bytes());
+                raw[62] = 2;
+                decided(&mut raw, decision);
+            }
+            NewEntry::Skip { reason, is_dir, size, decision, sticky } => {
+                raw[8..16].copy_from_slice(&size.to_le_bytes());
+                raw[62] = 3 | if is_dir { E_IS_DIR } else { 0 } | if sticky { E_STICKY } else { 0 };
+                raw[63] = reason.code();
+                decided(&mut raw, decision);
+            }
+        }
+        self.entries.extend_from_slice(&raw);
+    }
+
+    pub(crate) fn finish(self, head: &NewHead<'_>) -> Vec<u8> {
+        let mut blob = Vec::with_capacity(HEAD + self.entries.len() + self.names.len());
+        let stat = head.stat;
+        blob.extend(((self.entries.len() / ENTRY) as u32).to_le_bytes());
+        blob.extend((self.names.len() as u32).to_le_bytes());
+        let flags = head.flags | if head.ids.meta.is_some() { META } else { 0 };
+        for n in [flags, stat.mode, stat.uid, stat.gid] {
+            blob.extend(n.to_le_bytes());
+        }
+        for n in [stat.dev, stat.ino, time(stat.mtime_ns) as u64, time(stat.ctime_ns) as u64] {
+            blob.extend(n.to_le_bytes());
+        }
+        blob.extend_from_slice(&head.rules);
+        blob.extend_from_slice(&raw_id(&head.ids.tree));
+        blob.extend_from_slice(&head.ids.meta.as_ref().map(raw_id).unwrap_or_default());
+        blob.extend(head.index.to_le_bytes());
+        blob.extend(self.entries);
+        blob.extend(self.names);
+        blob
+    }
+}
+
+/// Gives the directory entries of a record new numbers.
+pub(crate) fn renumber(blob: &mut [u8], mut map: impl FnMut(u32) -> u32) {
+    let count = u32_at(blob, 0) as usize;
+    for i in 0..count {
+        let at = HEAD + i * ENTRY;
+        let Some(raw) = blob.get_mut(at..at + ENTRY) else { return };
+        if raw[62] & E_KIND == 2 {
+            let id = map(u32_at(raw, 4));
+            raw[4..8].copy_from_slice(&id.to_le_bytes());
+        }
+    }
+}

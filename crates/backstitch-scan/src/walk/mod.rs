@@ -1,0 +1,419 @@
+//! The walk: one parallel pass that stats everything, reads what changed and makes directory ids bottom-up.
+//!
+//! A directory is entered by one thread. If the table proves that nothing but child directories can have changed, that is
+//! all there is to it ([`enter`]). Otherwise its names are examined one by one ([`examine`]), large directories in groups
+//! by several threads. Each child directory becomes a task. Whoever finishes the last name of a directory concludes it and
+//! hands the result to its parent ([`conclude`]), up to the root. Nothing recurses by depth.
+
+mod conclude;
+mod enter;
+mod examine;
+mod fds;
+pub(crate) mod node;
+pub(crate) mod queue;
+mod read;
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    mem::MaybeUninit,
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+    sync::{
+        Arc, Mutex, RwLock,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use bstr::{BString, ByteSlice};
+
+use crate::{
+    clock::Clock,
+    digest::{Digest, digest},
+    handle::{self, Names, Trust},
+    rules::Decision,
+    table,
+    types::{DirIds, Ignored, Options, Outcome, ScanError, Sink, Skip, Stat, Xattrs},
+};
+use node::{Done, Node};
+use queue::{Queue, StopOnPanic, lock};
+
+/// Names of one directory from which it is split among threads.
+const GROUP: u32 = 512;
+
+/// Names that begin like this are temporaries of a restore: neither captured nor listed.
+const RESERVED: &[u8] = b".backstitch-tmp-";
+
+pub(crate) enum Task<'t> {
+    /// Enter a child directory.
+    Dir { node: Arc<Node<'t>>, slot: u32, decision: Decision },
+    /// Examine a group of names.
+    Items { node: Arc<Node<'t>>, from: u32, to: u32 },
+    /// Enter where the walk begins.
+    Start,
+}
+
+/// Why a thread ends early.
+pub(crate) enum Halt {
+    /// Somebody else said why.
+    Stopped,
+    Error(ScanError),
+}
+
+impl From<ScanError> for Halt {
+    fn from(e: ScanError) -> Halt {
+        Halt::Error(e)
+    }
+}
+
+/// Counts of one thread.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Tally {
+    pub(crate) files: u64,
+    pub(crate) dirs: u64,
+    pub(crate) links: u64,
+    pub(crate) bytes: u64,
+    pub(crate) read_files: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) listed: u64,
+    /// Bytes of ignored files that were kept before and are kept now.
+    pub(crate) ignored: u64,
+}
+
+impl Tally {
+    fn add(&mut self, other: &Tally) {
+        self.files += other.files;
+        self.dirs += other.dirs;
+        self.links += other.links;
+        self.bytes += other.bytes;
+        self.read_files += other.read_files;
+        self.read_bytes += other.read_bytes;
+        self.listed += other.listed;
+        self.ignored += other.ignored;
+    }
+}
+
+/// What one thread works with.
+pub(crate) struct Worker<'t, S: Sink> {
+    pub(crate) scratch: S::Scratch,
+    tasks: VecDeque<Task<'t>>,
+    names: Names,
+    buf: Vec<MaybeUninit<u8>>,
+    stats: Vec<Stat>,
+    skips: Vec<Skip>,
+    updates: Vec<(u32, Vec<u8>)>,
+    tally: Tally,
+    /// Ignored files that would be kept for the first time.
+    candidates: Vec<(BString, u64)>,
+    /// Entries since progress was last reported.
+    quiet: u64,
+}
+
+/// What one pass over the tree shares.
+pub(crate) struct Walk<'t, 'o, S: Sink> {
+    pub(crate) sink: &'o S,
+    pub(crate) options: &'o Options<'o>,
+    pub(crate) clock: &'o dyn Clock,
+    table: Option<&'t table::Inner>,
+    /// The options that decisions in the table were made under are those of today.
+    policy_holds: bool,
+    root: &'o Path,
+    root_fd: Arc<OwnedFd>,
+    /// What gitfiles point to; never entered.
+    git_dirs: &'o HashSet<(u64, u64)>,
+    /// The same, found on the way.
+    found_git_dirs: Mutex<Vec<(u64, u64)>>,
+    /// Ignored files for which there is no room.
+    dropped: &'o HashSet<BString>,
+    queue: Queue<Task<'t>>,
+    trusts: RwLock<HashMap<u64, Trust>>,
+    root_trust: (u64, Trust),
+    fds: fds::Budget<'t>,
+    next_id: AtomicU32,
+    entries: AtomicU64,
+    read_bytes: AtomicU64,
+    unbounded: AtomicBool,
+    failure: Mutex<Option<ScanError>>,
+    result: Mutex<Option<Done>>,
+}
+
+/// What is behind one pass.
+pub(crate) struct Pass {
+    pub(crate) ids: Option<(DirIds, Stat, Option<Box<Xattrs>>)>,
+    pub(crate) outcome: Outcome,
+    candidates: Vec<(BString, u64)>,
+    ignored: u64,
+    found_git_dirs: Vec<(u64, u64)>,
+}
+
+/// The options that decisions about ignored things depend on.
+pub(crate) fn policy(options: &Options<'_>) -> Digest {
+    let ignored = match options.ignored {
+        Ignored::None => 0,
+        Ignored::Small => 1,
+        Ignored::All => 2,
+    };
+    digest(&[
+        &[ignored, options.nested_is_content.into(), options.bare_is_content.into()],
+        &options.limits.ignored_file.to_le_bytes(),
+    ])
+}
+
+/// Walks as often as is needed for a result that does not depend on who came first: once more if what a gitfile points to
+/// was entered before the gitfile was seen, and once more if the ignored files together are over their budget.
+pub(crate) fn run<S: Sink>(
+    root: &Path,
+    table: Option<&crate::Table>,
+    sink: &S,
+    options: &Options<'_>,
+    clock: &dyn Clock,
+) -> Result<Outcome, ScanError> {
+    let mut git_dirs = HashSet::new();
+    let mut dropped = HashSet::new();
+    loop {
+        let inner = table.map(|t| &*t.0);
+        let pass = Walk::run(root, inner, sink, options, clock, &git_dirs, &dropped)?;
+        let before = git_dirs.len();
+        git_dirs.extend(pass.found_git_dirs.iter().copied());
+        let total: u64 = pass.ignored + pass.candidates.iter().map(|(_, size)| size).sum::<u64>();
+        let over = dropped.is_empty() && total > options.limits.ignored_total;
+        if pass.outcome.unbounded || git_dirs.len() == before && !over {
+            let mut outcome = pass.outcome;
+            if let Some(update) = &mut outcome.update {
+                update.old = table.map(|t| t.0.clone());
+            }
+            return Ok(outcome);
+        }
+        if over {
+            let mut candidates = pass.candidates;
+            candidates.sort();
+            let mut room = options.limits.ignored_total.saturating_sub(pass.ignored);
+            for (path, size) in candidates {
+                match room.checked_sub(size) {
+                    Some(left) => room = left,
+                    None => {
+                        dropped.insert(path);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<'t, 'o, S: Sink> Walk<'t, 'o, S> {
+    fn run(
+        root: &'o Path,
+        table: Option<&'t table::Inner>,
+        sink: &'o S,
+        options: &'o Options<'o>,
+        clock: &'o dyn Clock,
+        git_dirs: &'o HashSet<(u64, u64)>,
+        dropped: &'o HashSet<BString>,
+    ) -> Result<Pass, ScanError> {
+        let io = |source: rustix::io::Errno| ScanError::Io { path: root.to_owned(), source: source.into() };
+        let root_fd = Arc::new(handle::open_root(root).map_err(io)?);
+        let dev = match handle::stat_fd(root_fd.as_fd()).map_err(io)? {
+            handle::Node::Covered(stat) => stat.dev,
+            handle::Node::Special(_, dev, _) => dev,
+        };
+        let policy = policy(options);
+        let threads = options.threads.max(1);
+        let walk = Walk {
+            sink,
+            options,
+            clock,
+            table,
+            policy_holds: table.is_some_and(|t| t.state.policy == policy),
+            root,
+            root_trust: (dev, handle::trust_of(root_fd.as_fd())),
+            root_fd,
+            git_dirs,
+            found_git_dirs: Mutex::default(),
+            dropped,
+            queue: Queue::new(threads, Task::Start),
+            trusts: RwLock::default(),
+            fds: fds::Budget::new(),
+            next_id: AtomicU32::new(table.map_or(1, |t| t.state.next_id)),
+            entries: AtomicU64::new(0),
+            read_bytes: AtomicU64::new(0),
+            unbounded: AtomicBool::new(false),
+            failure: Mutex::default(),
+            result: Mutex::default(),
+        };
+        let workers = walk.work(threads);
+        walk.gather(workers, policy)
+    }
+
+    /// Lets the threads work until the root is done or somebody stops.
+    fn work(&self, threads: usize) -> Vec<Worker<'t, S>> {
+        let run = || {
+            let _guard = StopOnPanic(&self.queue);
+            let mut worker = Worker::new(self.sink.scratch());
+            while let Some(task) = self.queue.next(&mut worker.tasks) {
+                match self.perform(&mut worker, task) {
+                    Ok(()) => {}
+                    Err(halt) => {
+                        if let Halt::Error(e) = halt {
+                            lock(&self.failure).get_or_insert(e);
+                        }
+                        self.queue.stop();
+                    }
+                }
+            }
+            worker
+        };
+        std::thread::scope(|scope| {
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(run)).collect();
+            let mut workers = vec![run()];
+            for other in others {
+                match other.join() {
+                    Ok(worker) => workers.push(worker),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            workers
+        })
+    }
+
+    fn gather(self, workers: Vec<Worker<'t, S>>, policy: Digest) -> Result<Pass, ScanError> {
+        if let Some(e) = lock(&self.failure).take() {
+            return Err(e);
+        }
+        let unbounded = self.unbounded.load(Ordering::Relaxed);
+        let mut tally = Tally::default();
+        let (mut skips, mut changed, mut candidates) = (Vec::new(), Vec::new(), Vec::new());
+        for worker in workers {
+            tally.add(&worker.tally);
+            skips.extend(worker.skips);
+            changed.extend(worker.updates);
+            candidates.extend(worker.candidates);
+        }
+        skips.sort_by(|a, b| a.path.cmp(&b.path));
+        let ids = match lock(&self.result).take() {
+            Some(Done::Dir { stat, ids, xattrs, .. }) => Some((ids, stat, xattrs)),
+            Some(Done::Skip { detail, .. }) => {
+                let source = std::io::Error::other(detail.unwrap_or_else(|| "cannot be scanned".into()));
+                return Err(ScanError::Io { path: self.root.to_owned(), source });
+            }
+            _ if unbounded => None,
+            // Every thread ended without a result: only an interrupt does that without saying so.
+            _ => return Err(ScanError::Interrupted),
+        };
+        (self.options.progress)(self.entries.load(Ordering::Relaxed), self.read_bytes.load(Ordering::Relaxed));
+        let state = table::State { policy, next_id: self.next_id.load(Ordering::Relaxed), note: BString::default() };
+        let anew = !self.policy_holds || !changed.is_empty();
+        let update = (anew && ids.is_some()).then_some(table::TableUpdate { old: None, changed, state });
+        let outcome = Outcome {
+            root: ids.as_ref().map(|(ids, ..)| *ids),
+            root_stat: ids.as_ref().map(|(_, stat, _)| *stat),
+            skips,
+            files: tally.files,
+            dirs: tally.dirs,
+            links: tally.links,
+            bytes: tally.bytes,
+            read_files: tally.read_files,
+            read_bytes: tally.read_bytes,
+            listed_dirs: tally.listed,
+            unbounded,
+            update,
+        };
+        let found_git_dirs = std::mem::take(&mut *lock(&self.found_git_dirs));
+        Ok(Pass { ids, outcome, candidates, ignored: tally.ignored, found_git_dirs })
+    }
+
+    fn perform(&self, w: &mut Worker<'t, S>, task: Task<'t>) -> Result<(), Halt> {
+        self.check()?;
+        if w.quiet >= 1024 {
+            w.quiet = 0;
+            (self.options.progress)(self.entries.load(Ordering::Relaxed), self.read_bytes.load(Ordering::Relaxed));
+        }
+        match task {
+            Task::Start => self.enter_root(w),
+            Task::Dir { node, slot, decision } => self.enter_child(w, node, slot, decision),
+            Task::Items { node, from, to } => self.examine_group(w, node, from, to, true),
+        }
+    }
+
+    /// Fails if the walk is to end.
+    fn check(&self) -> Result<(), Halt> {
+        if self.options.interrupt.load(Ordering::Relaxed) {
+            return Err(Halt::Error(ScanError::Interrupted));
+        }
+        if self.queue.is_stopped() {
+            return Err(Halt::Stopped);
+        }
+        Ok(())
+    }
+
+    fn is_late(&self) -> bool {
+        self.options.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    /// Counts entries; more than the limit ends the walk.
+    fn count(&self, w: &mut Worker<'t, S>, entries: u64) -> Result<(), Halt> {
+        w.quiet += entries;
+        let before = self.entries.fetch_add(entries, Ordering::Relaxed);
+        if before + entries > self.options.limits.entries {
+            self.unbounded.store(true, Ordering::Relaxed);
+            self.queue.stop();
+            return Err(Halt::Stopped);
+        }
+        Ok(())
+    }
+
+    fn trust(&self, dev: u64, fd: impl AsFd) -> Trust {
+        if dev == self.root_trust.0 {
+            return self.root_trust.1;
+        }
+        if let Some(trust) = self.trusts.read().unwrap_or_else(std::sync::PoisonError::into_inner).get(&dev) {
+            return *trust;
+        }
+        let trust = handle::trust_of(fd);
+        self.trusts.write().unwrap_or_else(std::sync::PoisonError::into_inner).insert(dev, trust);
+        trust
+    }
+
+    /// Lists a skip under its path.
+    fn list_skip(&self, w: &mut Worker<'t, S>, node: &Node<'t>, slot: u32, done: &Done) {
+        if let Done::Skip { reason, is_dir, size, detail, .. } = done {
+            w.skips.push(Skip {
+                path: node.path_of(slot),
+                reason: *reason,
+                bytes: *size,
+                detail: detail.clone(),
+                is_dir: *is_dir,
+            });
+        }
+    }
+}
+
+impl<S: Sink> Worker<'_, S> {
+    fn new(scratch: S::Scratch) -> Self {
+        Worker {
+            scratch,
+            tasks: VecDeque::new(),
+            names: Names::default(),
+            buf: vec![MaybeUninit::uninit(); 1 << 16],
+            stats: Vec::new(),
+            skips: Vec::new(),
+            updates: Vec::new(),
+            tally: Tally::default(),
+            candidates: Vec::new(),
+            quiet: 0,
+        }
+    }
+}
+
+/// True for what belongs to a restore in flight.
+pub(crate) fn is_reserved(name: &[u8]) -> bool {
+    name.starts_with(RESERVED)
+}
+
+/// The root's path joined with a path below it.
+pub(crate) fn below(root: &Path, path: &bstr::BStr) -> std::path::PathBuf {
+    if path.is_empty() {
+        return root.to_owned();
+    }
+    use std::os::unix::ffi::OsStrExt;
+    root.join(std::ffi::OsStr::from_bytes(path.as_bytes()))
+}

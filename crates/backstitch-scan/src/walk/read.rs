@@ -1,0 +1,199 @@
+//! Reading one file or link.
+
+use std::{
+    ffi::CStr,
+    io::{Seek, SeekFrom},
+    os::fd::AsFd,
+    sync::atomic::Ordering,
+};
+
+use bstr::{BStr, ByteSlice};
+use rustix::io::Errno;
+
+use super::{
+    Halt, Walk, Worker,
+    examine::Place,
+    node::{Done, Node},
+};
+use crate::{
+    Oid,
+    handle::{self, Node as Seen},
+    rules::{Decision, Verdict},
+    table::record::Entry,
+    types::{Kind, Reason, ScanError, Sink, SinkError, Stat, Xattrs},
+};
+
+/// How often a file is read that changes meanwhile.
+const TRIES: usize = 3;
+
+/// One try.
+enum Try {
+    Done(Done),
+    /// It changed under our hands.
+    Again,
+}
+
+impl<'t, S: Sink> Walk<'t, '_, S> {
+    /// Hands a file or link to the sink, again if it changed while it was read.
+    pub(super) fn read(
+        &self,
+        w: &mut Worker<'t, S>,
+        place: &mut Place<'_, 't>,
+        slot: u32,
+        decision: Decision,
+        covered: Option<Entry<'t>>,
+    ) -> Result<Done, Halt> {
+        let node = place.node.clone();
+        let name = node.name(slot);
+        let path = node.path_of(slot);
+        for _ in 0..TRIES {
+            // Before anything is opened: what changes later can be told from it.
+            let clock = self.clock.now_ns();
+            let tried = match handle::stat_at(place.fd, name).or_else(|_| handle::stat_at(place.fd, name)) {
+                Err(Errno::NOENT) => return Ok(Done::Absent),
+                Err(e) => return Ok(Done::unreadable(&e.into(), false, None)),
+                Ok(Seen::Special(special, ..)) => return Ok(Done::skip(Reason::Special(special), false)),
+                Ok(Seen::Covered(stat)) => match stat.kind {
+                    Kind::Dir => Try::Again,
+                    Kind::Link => self.read_link(w, place, name, path.as_bstr(), decision, covered, stat, clock)?,
+                    Kind::File => self.read_file(w, place, name, path.as_bstr(), decision, covered, stat, clock)?,
+                },
+            };
+            match tried {
+                Try::Done(done) => return Ok(done),
+                Try::Again => {}
+            }
+        }
+        Ok(Done::skip(Reason::Unstable, false))
+    }
+
+    #[expect(clippy::too_many_arguments)]
+    fn read_link(
+        &self,
+        w: &mut Worker<'t, S>,
+        place: &Place<'_, 't>,
+        name: &CStr,
+        path: &BStr,
+        decision: Decision,
+        covered: Option<Entry<'t>>,
+        stat: Stat,
+        clock: i128,
+    ) -> Result<Try, Halt> {
+        let target = match handle::read_link(place.fd, name) {
+            Ok(target) => target,
+            // No link any more.
+            Err(Errno::INVAL | Errno::NOENT) => return Ok(Try::Again),
+            Err(e) => return Ok(Try::Done(Done::unreadable(&e.into(), false, Some(stat.size)))),
+        };
+        match handle::stat_at(place.fd, name) {
+            Ok(Seen::Covered(after)) if is_unchanged(&stat, &after) => {}
+            _ => return Ok(Try::Again),
+        }
+        match self.sink.link(&mut w.scratch, path, &target) {
+            Ok(oid) => Ok(Try::Done(self.leaf(place.node, stat, oid, decision, None, covered, clock, place))),
+            Err(SinkError::Fatal(e)) => Err(ScanError::Sink(e).into()),
+            Err(SinkError::Read(e)) => Ok(Try::Done(Done::unreadable(&e, false, Some(stat.size)))),
+        }
+    }
+
+    #[expect(clippy::too_many_arguments)]
+    fn read_file(
+        &self,
+        w: &mut Worker<'t, S>,
+        place: &mut Place<'_, 't>,
+        name: &CStr,
+        path: &BStr,
+        decision: Decision,
+        covered: Option<Entry<'t>>,
+        seen: Stat,
+        clock: i128,
+    ) -> Result<Try, Halt> {
+        let unreadable = |e: &std::io::Error| Ok(Try::Done(Done::unreadable(e, false, Some(seen.size))));
+        let mut file = match self.open_file(place, name) {
+            Ok(file) => file,
+            Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return Ok(Try::Again),
+            Err(e) => return unreadable(&e.into()),
+        };
+        let before = match handle::stat_fd(&file) {
+            Ok(Seen::Covered(stat)) if stat.kind == Kind::File => stat,
+            Ok(_) => return Ok(Try::Again),
+            Err(e) => return unreadable(&e.into()),
+        };
+        if decision.verdict != Verdict::Include
+            && !is_unchanged(&seen, &before)
+            && let Some(limit) = self.limit(place, name.to_bytes().as_bstr(), covered, &before)?
+        {
+            let detail = Some(limit.to_string());
+            let (reason, size) = (Reason::Limit, Some(before.size));
+            return Ok(Try::Done(Done::Skip { reason, is_dir: false, size, detail, decision, sticky: false }));
+        }
+        let taken = self.sink.file(&mut w.scratch, path, &mut file, &before);
+        self.check()?;
+        let after = match handle::stat_fd(&file) {
+            Ok(Seen::Covered(stat)) => stat,
+            Ok(_) => return Ok(Try::Again),
+            Err(e) => return unreadable(&e.into()),
+        };
+        let oid = match taken {
+            Err(SinkError::Fatal(e)) => return Err(ScanError::Sink(e).into()),
+            _ if !is_unchanged(&before, &after) => return Ok(Try::Again),
+            Err(SinkError::Read(e)) => return unreadable(&e),
+            Ok(oid) => oid,
+        };
+        w.tally.read_files += 1;
+        w.tally.read_bytes += before.size;
+        self.read_bytes.fetch_add(before.size, Ordering::Relaxed);
+        w.quiet += 1 + before.size / (1 << 16);
+        // A sink may leave the file anywhere.
+        let _ = file.seek(SeekFrom::Start(0));
+        match handle::xattrs(&file) {
+            Ok(xattrs) => {
+                Ok(Try::Done(self.leaf(place.node, before, oid, decision, xattrs, covered, clock, place)))
+            }
+            Err(e) => unreadable(&e.into()),
+        }
+    }
+
+    fn open_file(&self, place: &Place<'_, 't>, name: &CStr) -> Result<std::fs::File, Errno> {
+        match handle::open_file(place.fd, name) {
+            Err(Errno::MFILE | Errno::NFILE) => {
+                self.fds.close_all();
+                handle::open_file(place.fd, name)
+            }
+            other => other,
+        }
+    }
+
+    #[expect(clippy::too_many_arguments)]
+    fn leaf(
+        &self,
+        node: &Node<'t>,
+        stat: Stat,
+        oid: Oid,
+        decision: Decision,
+        xattrs: Option<Xattrs>,
+        covered: Option<Entry<'t>>,
+        clock: i128,
+        place: &Place<'_, 't>,
+    ) -> Done {
+        let granularity = self.trust(stat.dev, place.fd.as_fd()).granularity_ns;
+        let old = |ns: i128| ns + granularity < clock && crate::table::record::time(ns) != i64::MIN;
+        let dev = node.record.map_or(0, |r| r.dev());
+        Done::Leaf {
+            clean: old(stat.mtime_ns) && old(stat.ctime_ns),
+            same: covered.is_some_and(|old| old.stat_equals(&stat, dev) && old.oid() == oid),
+            has_xattrs: xattrs.is_some(),
+            xattrs: xattrs.map(Box::new),
+            stat,
+            oid,
+            decision,
+        }
+    }
+}
+
+/// True if nothing happened between two looks.
+fn is_unchanged(a: &Stat, b: &Stat) -> bool {
+    a.kind == b.kind
+        && (a.dev, a.ino, a.size) == (b.dev, b.ino, b.size)
+        && (a.mtime_ns, a.ctime_ns) == (b.mtime_ns, b.ctime_ns)
+}
