@@ -6,6 +6,8 @@ pub mod checkpoint;
 pub mod coverage;
 pub mod diff;
 pub mod error;
+pub mod export;
+pub mod health;
 pub mod meta;
 pub mod names;
 pub mod operation;

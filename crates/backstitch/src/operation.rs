@@ -302,6 +302,18 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
         });
     }
 
+    // What will be needed is there: a damaged row is refused before the first write.
+    for i in plan.items.iter().filter(|i| todo(i)) {
+        if let Some(oid) = i.to.as_ref().and_then(|s| s.node.oid()).filter(|o| !odb.contains(o)) {
+            return Err(Error::new(
+                Code::StoreDamaged,
+                format!("{}: its content {oid} is missing from the store", i.path.to_str_lossy()),
+            )
+            .at_bytes(i.path.clone())
+            .hint("nothing was changed; `backstitch verify` names the checkpoints that are hit"));
+        }
+    }
+
     // Before and after of the whole workspace, safety row and operation: one pack, durable before anything is touched.
     let row = RowOptions {
         kind: Kind::Safety,

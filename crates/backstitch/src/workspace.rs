@@ -449,8 +449,17 @@ impl Workspace {
                 },
                 gitignore_outside_git: s.flag("gitignore_outside_git"),
                 home: self.surroundings.home.clone(),
+                trust_backstitchignore: self.trusts_ignore_file(),
             },
         )?)
+    }
+
+    /// `.backstitchignore` may narrow coverage only once a person has trusted its content (SEMANTICS 37).
+    fn trusts_ignore_file(&self) -> bool {
+        match std::fs::read(self.root.join(".backstitchignore")) {
+            Ok(bytes) => self.surroundings.trusted().contains(&settings::digest(&bytes)),
+            Err(_) => false,
+        }
     }
 
     /// Limits in force.

@@ -1,0 +1,152 @@
+//! `verify` and `doctor`.
+
+use backstitch_store::{Edit, Expect, VerifyReport};
+use serde_json::{Value, json};
+
+use crate::{
+    error::{Code, Error, Result},
+    paths,
+    record::{CHECKPOINTS, Checkpoint, OPERATIONS},
+    workspace::{Control, Workspace},
+};
+use bstr::ByteSlice;
+
+/// Where rows that cannot be used are set aside.
+pub const DAMAGED: &str = "refs/backstitch/damaged/";
+
+impl Workspace {
+    /// Re-hashes every object and checks what every row reaches. Damage is no `Err`: `ok` is false then, and each entry
+    /// names the checkpoints hit. With `repair`, rows that cannot be used are set aside (never removed) and caches dropped.
+    pub fn verify(&self, repair: bool, control: &Control<'_>) -> Result<Value> {
+        let store = self.store()?;
+        let lock = if repair { Some(self.lock_operation()?) } else { None };
+        let shared = if repair { None } else { Some(store.lock_shared("store", self.lock_wait())?) };
+        let progress = |done: u64, total: u64| (control.progress)("verifying", done, total);
+        let report: VerifyReport = store.verify(&progress, control.interrupt)?;
+        let rows = self.rows()?;
+        let id = |r: &String| r.strip_prefix(CHECKPOINTS).unwrap_or(r).to_owned();
+        let mut hit: Vec<String> = Vec::new();
+        let damage: Vec<Value> = report
+            .damage
+            .iter()
+            .map(|d| {
+                hit.extend(d.refs.iter().cloned());
+                json!({
+                    "path": paths::bytes(&d.path).to_str_lossy(),
+                    "object": d.oid.map(|o| o.to_string()),
+                    "what": d.what,
+                    "checkpoints": d.refs.iter().map(id).collect::<Vec<_>>(),
+                })
+            })
+            .collect();
+        let mut rows_damaged: Vec<Value> = Vec::new();
+        for (name, why) in &rows.damaged {
+            hit.push(name.clone());
+            rows_damaged.push(json!({"row": name, "why": why}));
+        }
+        let operations = match self.operations() {
+            Ok(_) => Value::Null,
+            Err(e) => Value::String(e.message),
+        };
+        hit.sort();
+        hit.dedup();
+        let mut repaired: Vec<String> = Vec::new();
+        if repair && !hit.is_empty() {
+            let refs = store.refs();
+            for name in &hit {
+                let Some(rest) = name.strip_prefix(CHECKPOINTS).or_else(|| name.strip_prefix(OPERATIONS)) else { continue };
+                let Ok(Some(oid)) = refs.get(name) else { continue };
+                refs.apply(&[
+                    Edit { name: format!("{DAMAGED}{rest}"), expect: Expect::Any, new: Some(oid) },
+                    Edit { name: name.clone(), expect: Expect::Is(oid), new: None },
+                ])?;
+                repaired.push(id(name));
+            }
+            if let Ok(dir) = std::fs::read_dir(store.state_dir()) {
+                for e in dir.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_file())) {
+                    let _ = std::fs::remove_file(e.path());
+                }
+            }
+        }
+        drop((lock, shared));
+        let ok = damage.is_empty() && rows_damaged.is_empty() && operations.is_null();
+        Ok(json!({
+            "ok": ok,
+            "objects": report.objects,
+            "bytes": report.bytes,
+            "checkpoints": rows.all.len(),
+            "damage": damage,
+            "rows_damaged": rows_damaged,
+            "operations": operations,
+            "repaired": repaired,
+        }))
+    }
+
+    /// Looks at everything that recording and going back stand on; `drill` restores the newest row into a scratch folder
+    /// and compares.
+    pub fn doctor(&self, drill: bool, control: &Control<'_>) -> Result<Value> {
+        let mut checks: Vec<Value> = Vec::new();
+        let mut add = |name: &str, r: std::result::Result<String, String>| {
+            let (ok, detail) = match r {
+                Ok(d) => (true, d),
+                Err(d) => (false, d),
+            };
+            checks.push(json!({"name": name, "ok": ok, "detail": detail}));
+        };
+        add("workspace", match self.root().is_dir() {
+            true => Ok(self.root().display().to_string()),
+            false => Err(format!("{} is not there", self.root().display())),
+        });
+        add("recording", match self.disabled() {
+            None => Ok("on".to_owned()),
+            Some(why) => Err(format!("off: {why}")),
+        });
+        add("settings", match self.settings().warnings.as_slice() {
+            [] => Ok("read".to_owned()),
+            w => Err(w.join("; ")),
+        });
+        add("rules", self.rules().map(|_| "read".to_owned()).map_err(|e| e.message));
+        match self.store() {
+            Err(e) => add("store", Err(e.message)),
+            Ok(store) => {
+                add("store", Ok(store.dir().display().to_string()));
+                add("room", self.check_room().map(|()| "above the floor".to_owned()).map_err(|e| e.message));
+                add("rows", self.rows().map_err(|e| e.message).and_then(|r| match r.damaged.len() {
+                    0 => Ok(format!("{} readable", r.all.len())),
+                    n => Err(format!("{n} damaged")),
+                }));
+                add("operations", self.operations().map(|o| format!("{} readable", o.len())).map_err(|e| e.message));
+                let journal = crate::operation::journal_file(self)?;
+                add("journal", match journal.exists() {
+                    false => Ok("no operation in flight".to_owned()),
+                    true => Err(format!("{}: an operation is in flight", journal.display())),
+                });
+                if drill {
+                    add("drill", self.drill(control).map_err(|e| e.message));
+                }
+            }
+        }
+        let ok = checks.iter().all(|c| c["ok"] == true);
+        Ok(json!({"ok": ok, "checks": checks}))
+    }
+
+    fn drill(&self, control: &Control<'_>) -> Result<String> {
+        let rows = self.rows()?;
+        let newest: &Checkpoint = rows
+            .all
+            .iter()
+            .rev()
+            .find(|c| c.record.is_restorable())
+            .ok_or_else(|| Error::new(Code::NoSuchCheckpoint, "there is nothing to restore yet"))?;
+        let scratch = std::env::temp_dir().join(format!("backstitch-drill-{}", crate::record::new_id(crate::record::now_ms())));
+        let result = self.export_dir(newest, &scratch, control).and_then(|n| {
+            let differ = self.compare_dir(newest, &scratch)?;
+            match differ.len() {
+                0 => Ok(format!("{n} files of {} restored into a scratch folder, all equal", newest.record.id)),
+                d => Err(Error::new(Code::Failed, format!("{d} paths differ: {}", differ.iter().take(5).cloned().collect::<Vec<_>>().join(", ")))),
+            }
+        });
+        let _ = std::fs::remove_dir_all(&scratch);
+        result
+    }
+}
