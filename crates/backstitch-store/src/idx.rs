@@ -4,7 +4,7 @@ use std::{fs::File, os::unix::fs::FileExt, path::Path, sync::OnceLock};
 
 use crate::{
     Error, Oid,
-    hash::{self, OID_LEN, Sha1},
+    hash::{OID_LEN, Sha1},
 };
 
 const MAGIC: [u8; 8] = [0xff, b't', b'O', b'c', 0, 0, 0, 2];
@@ -214,14 +214,10 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes)
 }
 
-/// The id in the 20 bytes of an entry.
-pub(crate) fn entry_oid(e: &IdxEntry) -> Oid {
-    hash::oid(&e.oid).unwrap_or_else(|| Oid::null(gix_hash::Kind::Sha1))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hash;
 
     #[test]
     fn far_offsets_come_back() {

@@ -58,6 +58,7 @@
 //! - Alternates are not followed: a store never borrows objects.
 #![deny(missing_docs)]
 
+mod bases;
 mod deflate;
 mod error;
 mod files;
@@ -72,6 +73,8 @@ mod object;
 mod odb;
 mod pack;
 mod packed;
+mod pending;
+mod reach;
 mod refs;
 mod rows;
 mod store;

@@ -1,9 +1,9 @@
 //! Advisory locks that the system drops with their owner.
 
 use std::{
-    fs::{File, OpenOptions, TryLockError},
+    fs::{File, OpenOptions, Permissions, TryLockError},
     io,
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::Path,
     time::{Duration, Instant},
 };
@@ -68,22 +68,31 @@ pub(crate) fn take(dir: &Path, name: &str, mode: Mode, wait: Duration) -> Result
 fn open(dir: &Path, path: &Path) -> Result<File, Error> {
     let mut made_dir = false;
     loop {
-        match OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path) {
+        match OpenOptions::new().read(true).write(true).open(path) {
             Ok(file) => return Ok(file),
-            Err(e) if e.kind() == io::ErrorKind::NotFound && !made_dir => {
-                made_dir = true;
-                files::ensure_dir(dir)?;
-            }
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
-                ) =>
-            {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) if is_read_only(&e) => {
                 // A store that may only be read can still be locked where the file exists.
                 return File::open(path).map_err(|_| Error::io(path)(e));
             }
             Err(e) => return Err(Error::io(path)(e)),
         }
+        match OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path) {
+            Ok(file) => {
+                file.set_permissions(Permissions::from_mode(0o600)).map_err(Error::io(path))?;
+                return Ok(file);
+            }
+            // Another one made it just now.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound && !made_dir => {
+                made_dir = true;
+                files::ensure_dir(dir)?;
+            }
+            Err(e) => return Err(Error::io(path)(e)),
+        }
     }
+}
+
+fn is_read_only(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }

@@ -133,10 +133,13 @@ impl Sink for Collect {
     }
 }
 
+/// Where content goes, piece by piece.
+pub(crate) type Receiver<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), Error>;
+
 /// Hashes what passes.
 pub(crate) struct Hashing<'a> {
     /// Gets the content too.
-    pub(crate) out: Option<&'a mut dyn FnMut(&[u8]) -> Result<(), Error>>,
+    pub(crate) out: Option<Receiver<'a>>,
     pub(crate) header: Option<(Kind, u64)>,
     pub(crate) hash: Option<Sha1>,
 }

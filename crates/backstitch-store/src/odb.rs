@@ -5,7 +5,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -13,13 +13,15 @@ use std::{
 use bstr::BString;
 
 use crate::{
-    Error, Oid, TreeEntry, files,
+    Error, Oid, TreeEntry,
+    bases::{BaseKey, Bases},
+    files,
     hash::{self, OID_LEN, Sha1},
     inflate::Inflater,
     loose::{self, Collect, Hashing, ReadError},
     object::{self, Kind, ObjectKind},
     pack::{self, Entry, Pack},
-    writer,
+    pending::{Pending, lock},
 };
 
 /// An undeltified object above this size is streamed.
@@ -28,8 +30,6 @@ const STREAM: u64 = 1 << 20;
 const CHAIN_MAX: usize = 4096;
 /// How many packs are open at a time.
 const OPEN_MAX: usize = 64;
-/// Delta bases kept, in each of two generations.
-const BASES_MAX: usize = 24 << 20;
 
 /// A reading handle. Cheap to clone, for any thread; packs that appear later are found when an object is missed.
 ///
@@ -38,7 +38,7 @@ const BASES_MAX: usize = 24 << 20;
 #[derive(Clone, Debug)]
 pub struct Odb {
     inner: Arc<Inner>,
-    pending: Option<Arc<writer::Shared>>,
+    pending: Option<Arc<Pending>>,
 }
 
 #[derive(Debug)]
@@ -66,44 +66,6 @@ impl std::fmt::Debug for Pooled {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Inflater")
     }
-}
-
-type BaseKey = (PathBuf, u64);
-type Base = (Kind, Arc<Vec<u8>>);
-
-/// Bases of deltas: what was used since the last turn of generations, and before it.
-#[derive(Debug, Default)]
-struct Bases {
-    young: HashMap<BaseKey, Base>,
-    old: HashMap<BaseKey, Base>,
-    bytes: usize,
-}
-
-impl Bases {
-    fn get(&mut self, key: &BaseKey) -> Option<Base> {
-        if let Some(b) = self.young.get(key) {
-            return Some(b.clone());
-        }
-        let b = self.old.remove(key)?;
-        self.put(key.clone(), b.clone());
-        Some(b)
-    }
-
-    fn put(&mut self, key: BaseKey, base: Base) {
-        if base.1.len() > BASES_MAX / 2 {
-            return;
-        }
-        if self.bytes + base.1.len() > BASES_MAX {
-            self.old = std::mem::take(&mut self.young);
-            self.bytes = 0;
-        }
-        self.bytes += base.1.len();
-        self.young.insert(key, base);
-    }
-}
-
-fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl PackSet {
@@ -138,7 +100,7 @@ impl Odb {
     }
 
     /// The same, and what `pending` holds.
-    pub(crate) fn with_pending(&self, pending: Arc<writer::Shared>) -> Odb {
+    pub(crate) fn with_pending(&self, pending: Arc<Pending>) -> Odb {
         Odb { inner: self.inner.clone(), pending: Some(pending) }
     }
 
@@ -190,7 +152,7 @@ impl Odb {
         Ok(fresh)
     }
 
-    fn with_inflater<T>(&self, f: impl FnOnce(&mut Inflater) -> T) -> T {
+    pub(crate) fn with_inflater<T>(&self, f: impl FnOnce(&mut Inflater) -> T) -> T {
         let mut inflater = lock(&self.inner.pool).pop().unwrap_or_else(|| Pooled(Box::new(Inflater::new())));
         let out = f(&mut inflater.0);
         lock(&self.inner.pool).push(inflater);
@@ -293,6 +255,27 @@ impl Odb {
                 }
             }
             Place::Loose(path) => self.read_loose(oid, path),
+        })
+    }
+
+    /// Hashes one entry of one pack, large ones piece by piece; its kind and size if it is `oid`.
+    pub(crate) fn check_packed(
+        &self,
+        set: &PackSet,
+        pack: &Arc<Pack>,
+        at: u64,
+        oid: &Oid,
+    ) -> Result<(Kind, u64), Error> {
+        self.with_inflater(|inflater| {
+            self.note_open(set, pack);
+            if let Some(found) = stream_entry(inflater, pack, at, oid, &mut |_| Ok(()))? {
+                return Ok(found);
+            }
+            let (kind, data) = self.decode(set, pack, at, inflater)?;
+            match hash::object_id(kind, &data)? == *oid {
+                true => Ok((kind, data.len() as u64)),
+                false => Err(pack.fault(at, &format!("object {oid} has changed"))),
+            }
         })
     }
 
@@ -500,30 +483,8 @@ impl Odb {
             }
             Place::Packed(set, pack, at) => self.with_inflater(|inflater| {
                 self.note_open(set, pack);
-                let streamed = pack.entry(inflater, at, |entry, size, input| match entry {
-                    Entry::Plain(Kind::Blob) if size > STREAM => {
-                        let mut hash = Sha1::object(Kind::Blob, size);
-                        let mut n = 0;
-                        input
-                            .pieces(|bytes| -> Result<bool, ReadError> {
-                                n += bytes.len() as u64;
-                                if n > size {
-                                    return Err(ReadError::Fault("an object is longer than it says".into()));
-                                }
-                                hash.update(bytes);
-                                sink(bytes).map_err(ReadError::Sink)?;
-                                Ok(true)
-                            })
-                            .map_err(|e| e.at(&pack.path))?;
-                        match n == size && hash.finish()? == *oid {
-                            true => Ok(Some(size)),
-                            false => Err(pack.fault(at, &format!("object {oid} has changed"))),
-                        }
-                    }
-                    _ => Ok(None),
-                })?;
-                match streamed {
-                    Some(size) => Ok(Ok(size)),
+                match stream_entry(inflater, pack, at, oid, &mut sink)? {
+                    Some((_, size)) => Ok(Ok(size)),
                     None => {
                         let (kind, data) = self.decode(set, pack, at, inflater)?;
                         match hash::object_id(kind, &data)? == *oid {
@@ -570,4 +531,38 @@ impl Odb {
 enum Place<'a> {
     Packed(&'a PackSet, &'a Arc<Pack>, u64),
     Loose(&'a Path),
+}
+
+/// Passes a large undeltified blob on piece by piece and checks its id at the end. None: it is something else.
+fn stream_entry(
+    inflater: &mut Inflater,
+    pack: &Pack,
+    at: u64,
+    oid: &Oid,
+    sink: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
+) -> Result<Option<(Kind, u64)>, Error> {
+    pack.entry(inflater, at, |entry, size, input| match entry {
+        Entry::Plain(Kind::Blob) if size > STREAM => {
+            let mut hash = Sha1::object(Kind::Blob, size);
+            let mut n = 0;
+            let pieces = input.pieces(|bytes| -> Result<bool, ReadError> {
+                n += bytes.len() as u64;
+                if n > size {
+                    return Err(ReadError::Fault("an object is longer than it says".into()));
+                }
+                hash.update(bytes);
+                sink(bytes).map_err(ReadError::Sink)?;
+                Ok(true)
+            });
+            pieces.map_err(|e| match e {
+                ReadError::Fault(f) => pack.fault(at, &f),
+                ReadError::Sink(e) => e,
+            })?;
+            match n == size && hash.finish()? == *oid {
+                true => Ok(Some((Kind::Blob, size))),
+                false => Err(pack.fault(at, &format!("object {oid} has changed"))),
+            }
+        }
+        _ => Ok(None),
+    })
 }

@@ -95,6 +95,11 @@ impl Pack {
         Ok(opened)
     }
 
+    /// Whether the file is there and looks like the pack of its index.
+    pub(crate) fn probe(&self) -> Result<(), Error> {
+        self.opened().map(drop)
+    }
+
     /// Lets go of the file; the next read opens it again.
     pub(crate) fn close(&self) {
         *self.file.lock().unwrap_or_else(PoisonError::into_inner) = None;

@@ -4,7 +4,7 @@ use std::{io, path::Path};
 
 use bstr::ByteSlice;
 
-use crate::{Error, Oid};
+use crate::{Error, Oid, refs::is_ref_name};
 
 /// One line, with the peeled id of a tag where a foreign program wrote one.
 #[derive(Clone, Debug)]
@@ -41,35 +41,55 @@ pub(crate) fn find(path: &Path, bytes: &[u8], name: &str) -> Result<Option<Oid>,
     Ok(None)
 }
 
-/// All refs, sorted by name.
+/// All refs, sorted by name; the first line that is none fails all. For who writes the file anew.
 pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Vec<PackedRef>, Error> {
+    let (refs, bad) = parse_all(path, bytes);
+    match bad.into_iter().next() {
+        Some(e) => Err(e),
+        None => Ok(refs),
+    }
+}
+
+/// All refs, sorted by name, and what is wrong with the other lines. For readers.
+pub(crate) fn parse_all(path: &Path, bytes: &[u8]) -> (Vec<PackedRef>, Vec<Error>) {
     let mut out: Vec<PackedRef> = Vec::with_capacity(bytes.len() / 80);
+    let mut bad = Vec::new();
     let mut sorted = true;
     for line in bytes.lines() {
-        let bad = || Error::damaged(path, format!("a line is no ref: {:?}", line.as_bstr()));
         if line.is_empty() || line[0] == b'#' {
             continue;
         }
-        if let Some(peeled) = line.strip_prefix(b"^") {
-            let last = out.last_mut().ok_or_else(bad)?;
-            last.peeled = Some(Oid::from_hex(peeled).map_err(|_| bad())?);
-            continue;
+        let read = match line.strip_prefix(b"^") {
+            Some(peeled) => match (out.last_mut(), Oid::from_hex(peeled)) {
+                (Some(last), Ok(oid)) => {
+                    last.peeled = Some(oid);
+                    Some(None)
+                }
+                _ => None,
+            },
+            None => parse_line(line).map(Some),
+        };
+        match read {
+            Some(Some(r)) => {
+                sorted &= out.last().is_none_or(|last| last.name < r.name);
+                out.push(r);
+            }
+            Some(None) => {}
+            None => bad.push(Error::damaged(path, format!("a line is no ref: {:?}", line.as_bstr()))),
         }
-        let (hex, rest) = line.split_at_checked(40).ok_or_else(bad)?;
-        let name = rest
-            .strip_prefix(b" ")
-            .and_then(|n| n.to_str().ok())
-            .filter(|n| !n.is_empty())
-            .ok_or_else(bad)?;
-        let oid = Oid::from_hex(hex).ok().filter(|o| !o.is_null()).ok_or_else(bad)?;
-        sorted &= out.last().is_none_or(|last| last.name.as_str() < name);
-        out.push(PackedRef { name: name.to_owned(), oid, peeled: None });
     }
     if !sorted {
         out.sort_by(|a, b| a.name.cmp(&b.name));
         out.dedup_by(|b, a| a.name == b.name);
     }
-    Ok(out)
+    (out, bad)
+}
+
+fn parse_line(line: &[u8]) -> Option<PackedRef> {
+    let (hex, rest) = line.split_at_checked(40)?;
+    let name = rest.strip_prefix(b" ")?.to_str().ok().filter(|n| is_ref_name(n))?;
+    let oid = Oid::from_hex(hex).ok().filter(|o| !o.is_null())?;
+    Some(PackedRef { name: name.to_owned(), oid, peeled: None })
 }
 
 /// The file for `refs`, which are sorted.

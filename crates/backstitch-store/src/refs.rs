@@ -105,7 +105,8 @@ impl Refs<'_> {
             }
         }
         let path = self.packed_path();
-        let packed = packed::parse(&path, &packed::load(&path)?)?;
+        let (packed, wrong) = packed::parse_all(&path, &packed::load(&path)?);
+        bad.extend(wrong.into_iter().map(|e| ("packed-refs".to_owned(), e)));
         let start = packed.partition_point(|r| r.name.as_str() < prefix);
         let packed = packed.into_iter().skip(start).take_while(|r| r.name.starts_with(prefix));
         let hidden: BTreeSet<&str> = bad.iter().map(|(n, _)| n.as_str()).collect();
@@ -163,7 +164,8 @@ impl Refs<'_> {
 
     /// Carries out `edits`. Expectations are checked in order, each against what the edits before it leave; at the
     /// first that does not hold the ones before it are carried out and the error names the ref. Each ref changes at
-    /// once and wholly; what is set is set before anything is deleted.
+    /// once and wholly; what is set is set before anything is deleted, but for names that
+    /// clash with one that goes.
     pub fn apply(&self, edits: &[Edit]) -> Result<(), Error> {
         if edits.is_empty() {
             return Ok(());
@@ -221,21 +223,17 @@ impl Refs<'_> {
 
     /// Under the lock: sets, then deletions.
     fn write(&self, path: &Path, bytes: &[u8], sets: &[(&str, Oid)], gone: &[&str]) -> Result<(), Error> {
-        let git = self.git();
         let durability = self.store.durability();
         let many = sets.len() > BATCH_LOOSE_MAX;
         let mut dirs = BTreeSet::new();
         for (name, _) in sets {
             self.check_clash(path, bytes, name, gone)?;
         }
-        if !many {
-            for (name, oid) in sets {
-                let to = git.join(name);
-                let mut temp = Temp::new(&git, "ref")?;
-                temp.write(format!("{oid}\n").as_bytes())?;
-                temp.sync(durability)?;
-                place(temp, &to, &git, &mut dirs)?;
-            }
+        // A ref whose name is a directory of one that goes, or the reverse, has to wait for that.
+        let waits = |name: &str| gone.iter().any(|g| is_below(g, name) || is_below(name, g));
+        let (late, early): (Vec<_>, Vec<_>) = sets.iter().filter(|_| !many).partition(|(n, _)| waits(n));
+        for (name, oid) in early {
+            self.write_loose(name, oid, &mut dirs)?;
         }
         let in_packed = gone.iter().any(|n| matches!(packed::find(path, bytes, n), Ok(Some(_)) | Err(_)));
         if in_packed || many {
@@ -254,10 +252,21 @@ impl Refs<'_> {
         for name in gone.iter().copied().chain(stale) {
             self.remove_loose(name, &mut dirs)?;
         }
+        for (name, oid) in late {
+            self.write_loose(name, oid, &mut dirs)?;
+        }
         for dir in dirs.iter().filter(|d| d.is_dir()) {
             files::sync_dir(dir, durability)?;
         }
         Ok(())
+    }
+
+    fn write_loose(&self, name: &str, oid: Oid, dirs: &mut BTreeSet<PathBuf>) -> Result<(), Error> {
+        let git = self.git();
+        let mut temp = Temp::new(&git, "ref")?;
+        temp.write(format!("{oid}\n").as_bytes())?;
+        temp.sync(self.store.durability())?;
+        place(temp, &git.join(name), &git, dirs)
     }
 
     /// A ref cannot be both a file and a directory.
@@ -340,6 +349,10 @@ impl Refs<'_> {
     }
 }
 
+fn is_below(name: &str, dir: &str) -> bool {
+    name.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/'))
+}
+
 /// Renames a ref into place, through empty directories that are in the way.
 fn place(temp: Temp, to: &Path, git: &Path, dirs: &mut BTreeSet<PathBuf>) -> Result<(), Error> {
     let Some(parent) = to.parent() else { return Err(Error::invalid("a ref has no directory")) };
@@ -404,8 +417,13 @@ fn is_component(part: &str) -> bool {
         && !part.bytes().any(|b| b < 0x20 || b == 0x7f || b" ~^:?*[\\/".contains(&b))
 }
 
+/// Below `refs/`, and as git takes it.
+pub(crate) fn is_ref_name(name: &str) -> bool {
+    name.starts_with("refs/") && name.split('/').all(is_component)
+}
+
 fn check_name(name: &str) -> Result<(), Error> {
-    match name.starts_with("refs/") && name.split('/').all(is_component) {
+    match is_ref_name(name) {
         true => Ok(()),
         false => Err(Error::invalid(format!("{name:?} is no name for a ref"))),
     }

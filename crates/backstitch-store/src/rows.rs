@@ -3,7 +3,7 @@
 //! The file is a copy of what the commits say, keyed by name and id of the commit, with a checksum over all. An id
 //! never changes its meaning, so a cached row is right whenever its ref still has that id.
 
-use std::{collections::HashMap, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use bstr::{BString, ByteSlice};
 
@@ -131,13 +131,4 @@ fn decode(bytes: &[u8]) -> Option<Vec<Cached<'_>>> {
         out.push(Cached { name, commit, tree, message });
     }
     Some(out)
-}
-
-/// Refs by the commit they point to.
-pub(crate) fn by_commit(refs: &[(String, Oid)]) -> HashMap<Oid, Vec<&str>> {
-    let mut out: HashMap<Oid, Vec<&str>> = HashMap::new();
-    for (name, oid) in refs {
-        out.entry(*oid).or_default().push(name);
-    }
-    out
 }

@@ -1,17 +1,12 @@
 //! One new pack: many threads hash and compress into buffers of their own and append them.
 
 use std::{
-    collections::{HashMap, hash_map},
     fmt,
     fs::File,
-    hash::{BuildHasherDefault, Hasher},
     io::{self, Read},
     os::unix::fs::FileExt,
     path::PathBuf,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, atomic::Ordering},
 };
 
 use crate::{
@@ -19,28 +14,22 @@ use crate::{
     deflate::{Deflater, PIECE},
     files::{self, Temp},
     hash::{self, OID_LEN, Sha1},
-    idx::{self, IdxEntry},
-    inflate::Inflater,
-    loose::{self, Collect},
+    idx, loose,
     object::{self, Kind},
     odb::PackSet,
-    pack::{self, Entry},
+    pack,
+    pending::{Big, Buffer, FLUSH, KEEP, Pending, Seen, Tail, lock},
 };
 
 /// Blobs above this size become loose objects, written as they are read.
 pub(crate) const BIG: u64 = 16 << 20;
-/// A buffer is appended to the pack when it has this many bytes.
-const FLUSH: usize = 1 << 20;
-/// Buffers that a large object made larger than this are given back.
-const KEEP: usize = 4 << 20;
-const SHARDS: usize = 64;
 
 /// A new pack in the making, for many threads, each with a [`Scratch`] of its own.
 ///
 /// Nothing is visible to others before [`finish`](Writer::finish); dropping the writer removes what it wrote.
 #[derive(Debug)]
 pub struct Writer {
-    shared: Arc<Shared>,
+    shared: Arc<Pending>,
     odb: Odb,
     /// Packs that were there at the start: for look-ups, which are many and mostly miss.
     packs: Arc<PackSet>,
@@ -53,7 +42,7 @@ pub struct Writer {
 
 /// Buffers of one thread. What it holds is written at the latest by [`Writer::finish`], also if it was dropped before.
 pub struct Scratch {
-    shared: Arc<Shared>,
+    shared: Arc<Pending>,
     buffer: Arc<Mutex<Buffer>>,
     deflater: Deflater,
     data: Vec<u8>,
@@ -76,87 +65,6 @@ pub struct Written {
     pub pack: Option<PathBuf>,
 }
 
-/// What the writer, its scratches and its reading handles share.
-pub(crate) struct Shared {
-    objects: PathBuf,
-    seen: Vec<Mutex<OidMap<Seen>>>,
-    buffers: Mutex<Vec<Arc<Mutex<Buffer>>>>,
-    tail: Mutex<Tail>,
-    /// Commits wait in memory: one alone becomes a loose object.
-    commits: Mutex<Vec<(Oid, Vec<u8>)>>,
-    big: Mutex<Vec<Big>>,
-    /// A write failed: nothing more is accepted.
-    failed: AtomicBool,
-    /// Finished or dropped: reading handles that live on look into the store only.
-    closed: AtomicBool,
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Shared")
-    }
-}
-
-#[derive(Debug)]
-struct Big {
-    oid: Oid,
-    size: u64,
-    stored: u64,
-    temp: Temp,
-}
-
-/// Entries that are not in the file yet; offsets count from the buffer's start.
-#[derive(Default)]
-struct Buffer {
-    bytes: Vec<u8>,
-    used: usize,
-    entries: Vec<IdxEntry>,
-}
-
-/// The end of the new pack.
-#[derive(Default)]
-struct Tail {
-    temp: Option<Temp>,
-    file: Option<Arc<File>>,
-    end: u64,
-    entries: Vec<IdxEntry>,
-    /// For reading back: where the first `located` entries are.
-    offsets: OidMap<u64>,
-    located: usize,
-}
-
-type OidMap<T> = HashMap<[u8; OID_LEN], T, BuildHasherDefault<OidHasher>>;
-
-/// Where an object that was added is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Seen {
-    /// Here, or about to be.
-    Here,
-    /// It was in the store before.
-    Store,
-}
-
-/// Ids are evenly spread already.
-#[derive(Default)]
-struct OidHasher(u64);
-
-impl Hasher for OidHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        // The first byte chooses the shard, so the last ones are used here.
-        if let Some(last) = bytes.last_chunk::<8>() {
-            self.0 = u64::from_le_bytes(*last);
-        }
-    }
-    fn write_usize(&mut self, _: usize) {}
-}
-
-fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Writer {
     pub(crate) fn new(base: &Odb, alive: Lock, durability: Durability) -> Result<Writer, Error> {
         base.refresh()?;
@@ -168,16 +76,7 @@ impl Writer {
                 loose[usize::from(b >> 6)] |= 1u64 << (b & 63);
             }
         }
-        let shared = Arc::new(Shared {
-            objects,
-            seen: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            buffers: Mutex::default(),
-            tail: Mutex::default(),
-            commits: Mutex::default(),
-            big: Mutex::default(),
-            failed: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
-        });
+        let shared = Arc::new(Pending::new(objects));
         Ok(Writer {
             odb: base.with_pending(shared.clone()),
             packs: base.packs()?,
@@ -228,7 +127,7 @@ impl Writer {
 
     /// Adds a tree of `entries`, in any order, with names as stored; they are sorted here. Doubles and names that git
     /// cannot hold are refused.
-    pub fn tree(&self, s: &mut Scratch, entries: &mut Vec<TreeEntry>) -> Result<(Oid, bool), Error> {
+    pub fn tree(&self, s: &mut Scratch, entries: &mut [TreeEntry]) -> Result<(Oid, bool), Error> {
         object::sort_tree(entries)?;
         let mut data = std::mem::take(&mut s.data);
         data.clear();
@@ -438,168 +337,4 @@ fn at_end(from: &mut dyn Read) -> io::Result<()> {
 /// The reader's path is not known here; the caller knows it.
 fn source_error(source: io::Error) -> Error {
     Error::Io { path: PathBuf::from("content to store"), source }
-}
-
-impl Shared {
-    fn shard(&self, id: &[u8; OID_LEN]) -> MutexGuard<'_, OidMap<Seen>> {
-        lock(&self.seen[usize::from(id[0]) % SHARDS])
-    }
-
-    /// True for the first who asks.
-    fn claim(&self, id: &[u8; OID_LEN]) -> bool {
-        match self.shard(id).entry(*id) {
-            hash_map::Entry::Occupied(_) => false,
-            hash_map::Entry::Vacant(slot) => {
-                slot.insert(Seen::Here);
-                true
-            }
-        }
-    }
-
-    fn earlier_failure(&self) -> Error {
-        Error::Io {
-            path: self.objects.clone(),
-            source: io::Error::other("an earlier write of this pack failed"),
-        }
-    }
-
-    fn append(
-        &self,
-        b: &mut Buffer,
-        deflater: &mut Deflater,
-        kind: Kind,
-        id: [u8; OID_LEN],
-        data: &[u8],
-    ) -> Result<(), Error> {
-        let room = pack::ENTRY_HEADER_MAX + Deflater::bound(data.len());
-        if b.used > 0 && b.used + room > b.bytes.len() {
-            self.flush(b)?;
-        }
-        if b.bytes.len() < room {
-            b.bytes.resize(room.max(2 * FLUSH), 0);
-        }
-        let start = b.used;
-        let head = pack::entry_header(kind, data.len() as u64, &mut b.bytes[start..]);
-        let n = head + deflater.zlib(data, &mut b.bytes[start + head..]);
-        let crc = crc32fast::hash(&b.bytes[start..start + n]);
-        b.entries.push(IdxEntry { oid: id, crc, offset: start as u64 });
-        b.used += n;
-        if b.used >= FLUSH {
-            self.flush(b)?;
-        }
-        Ok(())
-    }
-
-    /// Appends a buffer to the pack. The place is reserved under the lock, the bytes are written outside of it.
-    fn flush(&self, b: &mut Buffer) -> Result<(), Error> {
-        if b.used == 0 {
-            return Ok(());
-        }
-        let done = self.flush_unchecked(b);
-        b.used = 0;
-        b.entries.clear();
-        if b.bytes.len() > KEEP {
-            b.bytes = Vec::new();
-        }
-        done.inspect_err(|_| self.failed.store(true, Ordering::Relaxed))
-    }
-
-    fn flush_unchecked(&self, b: &mut Buffer) -> Result<(), Error> {
-        let (file, at) = {
-            let mut tail = lock(&self.tail);
-            if tail.temp.is_none() {
-                let temp = Temp::new(&self.objects.join("pack"), "pack")?;
-                tail.file = Some(temp.share());
-                tail.end = pack::HEADER_LEN;
-                tail.temp = Some(temp);
-            }
-            let at = tail.end;
-            tail.end += b.used as u64;
-            tail.entries.extend(b.entries.iter().map(|e| IdxEntry { offset: at + e.offset, ..*e }));
-            (tail.file.clone(), at)
-        };
-        match file {
-            Some(file) => file
-                .write_all_at(&b.bytes[..b.used], at)
-                .map_err(|source| Error::Io { path: self.objects.join("pack"), source }),
-            None => Ok(()),
-        }
-    }
-
-    fn flush_all(&self) -> Result<(), Error> {
-        let buffers = lock(&self.buffers).clone();
-        for b in buffers {
-            self.flush(&mut lock(&b))?;
-        }
-        Ok(())
-    }
-
-    /// Whether the object was added here and is in no pack yet.
-    pub(crate) fn has(&self, oid: &Oid) -> bool {
-        let id = hash::raw(oid);
-        !self.closed.load(Ordering::Acquire) && self.shard(&id).get(&id) == Some(&Seen::Here)
-    }
-
-    /// The temporary of a huge blob.
-    pub(crate) fn big(&self, oid: &Oid) -> Option<PathBuf> {
-        lock(&self.big).iter().find(|b| b.oid == *oid).map(|b| b.temp.path().to_owned())
-    }
-
-    /// Where the object is in the unfinished pack.
-    fn place(&self, id: &[u8; OID_LEN]) -> Result<Option<(Arc<File>, u64, u64)>, Error> {
-        for _ in 0..1000 {
-            self.flush_all()?;
-            let mut tail = lock(&self.tail);
-            let Tail { file, end, entries, offsets, located, .. } = &mut *tail;
-            offsets.extend(entries[*located..].iter().map(|e| (e.oid, e.offset)));
-            *located = entries.len();
-            match (offsets.get(id), file) {
-                (Some(&at), Some(file)) => return Ok(Some((file.clone(), at, *end))),
-                _ if self.shard(id).get(id) != Some(&Seen::Here) => return Ok(None),
-                // Another thread has claimed it and is about to write it.
-                _ => {}
-            }
-            drop(tail);
-            std::thread::yield_now();
-            if self.failed.load(Ordering::Relaxed) {
-                return Err(self.earlier_failure());
-            }
-        }
-        Ok(None)
-    }
-
-    /// Kind and size of an object added here.
-    pub(crate) fn head(&self, oid: &Oid) -> Result<Option<(Kind, u64)>, Error> {
-        if !self.has(oid) {
-            return Ok(None);
-        }
-        if let Some(b) = lock(&self.big).iter().find(|b| b.oid == *oid) {
-            return Ok(Some((Kind::Blob, b.size)));
-        }
-        Ok(self.read(oid)?.map(|(kind, data)| (kind, data.len() as u64)))
-    }
-
-    /// An object added here; none if it was not, or is in the store.
-    pub(crate) fn read(&self, oid: &Oid) -> Result<Option<(Kind, Vec<u8>)>, Error> {
-        if !self.has(oid) {
-            return Ok(None);
-        }
-        if let Some((_, data)) = lock(&self.commits).iter().find(|(id, _)| id == oid) {
-            return Ok(Some((Kind::Commit, data.clone())));
-        }
-        if let Some(path) = self.big(oid) {
-            let mut found = Collect::default();
-            loose::read(&mut Inflater::new(), &path, &mut found)?;
-            return Ok(Some((Kind::Blob, found.data)));
-        }
-        let Some((file, at, end)) = self.place(&hash::raw(oid))? else { return Ok(None) };
-        let mut inflater = Inflater::new();
-        let mut input = inflater.open(&file, at, end);
-        let dir = self.objects.join("pack");
-        let fault = |f: String| pack::damaged_at(&dir, at, &f);
-        match pack::read_entry(&mut input, at).map_err(fault)? {
-            (Entry::Plain(kind), size) => Ok(Some((kind, input.whole(size).map_err(fault)?))),
-            _ => Err(fault("an unfinished pack holds no deltas".into())),
-        }
-    }
 }

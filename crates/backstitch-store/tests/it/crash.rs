@@ -1,0 +1,95 @@
+//! Writers that end in the middle.
+
+use crate::{
+    concurrent::{as_child, child},
+    support::*,
+};
+use backstitch_store::*;
+
+fn fill(w: &Writer, s: &mut Scratch) {
+    for i in 0..40 {
+        w.blob(s, &noise(100_000, i)).unwrap();
+    }
+    w.blob(s, &noise(17 << 20, 99)).unwrap();
+}
+
+#[test]
+fn dropping_a_writer_leaves_nothing() {
+    let f = fixture();
+    let before = f.files_in("git");
+    let w = f.store.writer().unwrap();
+    let mut s = w.scratch();
+    fill(&w, &mut s);
+    let odb = w.odb().clone();
+    let (oid, _) = w.blob(&mut s, b"only here").unwrap();
+    assert_eq!(odb.blob(&oid).unwrap(), b"only here");
+    assert!(f.files_in("git").len() > before.len());
+    drop(w);
+    assert_eq!(f.files_in("git"), before);
+    assert!(matches!(odb.blob(&oid), Err(Error::Missing { .. })));
+    assert_eq!(f.files_in("git"), before);
+    drop(s);
+    assert_eq!(f.files_in("git"), before);
+}
+
+#[test]
+fn dying_process() {
+    let Some((dir, _)) = as_child() else { return };
+    let store = Store::open(&dir).unwrap();
+    let w = store.writer().unwrap();
+    fill(&w, &mut w.scratch());
+    std::process::abort();
+}
+
+#[test]
+fn what_a_dead_process_left_is_harmless_and_removed() {
+    let f = fixture();
+    let (commit, _) = f.checkpoint("a", &[("x", b"x")]);
+    let before = f.files_in("git");
+    let mut c = child("crash::dying_process", f.store.dir(), 0);
+    assert!(!c.stderr(std::process::Stdio::null()).status().unwrap().success());
+    assert!(f.files_in("git").len() > before.len());
+    assert_eq!(f.store.odb().unwrap().commit(&commit).unwrap().1, "a\n");
+    f.git(&["cat-file", "-p", &commit.to_string()]);
+    f.checkpoint("b", &[("y", b"y")]);
+    for extra in ["git/tmp_ref_1", "state/tmp_rows_1", "tmp_manifest_1", "git/objects/tmp_obj_x"] {
+        std::fs::write(f.store.dir().join(extra), "junk").unwrap();
+    }
+    let report = f.store.verify(&|_, _| {}, &false.into()).unwrap();
+    assert!(report.damage.is_empty(), "{report:?}");
+    // Not while somebody writes.
+    let w = f.store.writer().unwrap();
+    assert_eq!(f.store.clean_stale().unwrap(), 0);
+    drop(w);
+    assert!(f.store.clean_stale().unwrap() >= 5);
+    assert!(f.files_in("").iter().all(|p| !p.file_name().unwrap().to_str().unwrap().starts_with("tmp_")));
+    f.fsck();
+}
+
+#[test]
+fn a_pack_without_its_index_is_named_and_harmless() {
+    let f = fixture();
+    f.checkpoint("a", &[("x", b"x")]);
+    let pack = f.packs().remove(0);
+    let orphan = pack.with_file_name("pack-0000000000000000000000000000000000000000.pack");
+    std::fs::copy(&pack, &orphan).unwrap();
+    let report = f.store.verify(&|_, _| {}, &false.into()).unwrap();
+    assert_eq!(report.orphans, [orphan]);
+    assert!(report.damage.is_empty());
+}
+
+#[test]
+fn an_interrupted_creation_is_completed() {
+    let f = fixture();
+    let files = f.files_in("");
+    for (cut, file) in files.iter().enumerate() {
+        let dir = f.path().join(format!("cut{cut}"));
+        Store::create(&dir, &manifest(), Durability::None).unwrap();
+        std::fs::remove_file(dir.join("manifest.json")).unwrap();
+        let gone = file.strip_prefix(f.store.dir()).unwrap();
+        let _ = std::fs::remove_file(dir.join(gone));
+        assert!(matches!(Store::open(&dir), Err(Error::NoStore { .. })));
+        Store::create(&dir, &manifest(), Durability::Full).unwrap();
+        git_in(&dir.join("git"), f.path(), &["fsck", "--strict"]);
+    }
+}
