@@ -7,6 +7,7 @@ mod clock;
 mod digest;
 mod handle;
 mod index;
+mod paths;
 mod pattern;
 mod repository;
 mod rules;
@@ -20,6 +21,7 @@ pub use bare::bare_walk;
 pub use bstr::{BStr, BString, ByteSlice};
 pub use clock::{Clock, SystemClock};
 pub use gix_hash::ObjectId as Oid;
+pub use paths::{scan_paths, scan_paths_at};
 pub use rules::{DirRules, RuleSettings, Rules, Verdict};
 pub use table::{Table, TableUpdate};
 pub use types::{
@@ -45,18 +47,23 @@ pub fn scan_at<S: Sink>(
     options: &Options<'_>,
     clock: &dyn Clock,
 ) -> Result<Outcome, ScanError> {
-    walk::run(root, table, sink, options, clock)
-}
-
-/// The same for named paths only (literal, relative to root): `Present` with id, `Absent`, or `Skip`. Rules do not apply: a
-/// named path is looked at. Directories are scanned whole with the rules. Never follows a link in a parent component.
-pub fn scan_paths<S: Sink>(
-    root: &Path,
-    paths: &[BString],
-    table: Option<&Table>,
-    sink: &S,
-    options: &Options<'_>,
-) -> Result<Vec<Found>, ScanError> {
-    let _ = (root, paths, table, sink, options);
-    Err(ScanError::Interrupted)
+    let fd = handle::open_root(root)
+        .map_err(|e| ScanError::Io { path: root.to_owned(), source: e.into() })?;
+    let nothing = Default::default();
+    let ground = walk::Ground {
+        root,
+        sink,
+        options,
+        clock,
+        git_dirs: &nothing,
+        dropped: &Default::default(),
+        named: false,
+    };
+    let start = walk::Start {
+        fd: fd.into(),
+        path: BString::default(),
+        rules: None,
+        record: table.and_then(|t| t.0.record(0)),
+    };
+    walk::run(&ground, table, &start).map(|pass| pass.outcome)
 }

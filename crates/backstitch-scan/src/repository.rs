@@ -125,6 +125,12 @@ pub(crate) fn gitfile_target(file: &Path) -> Result<Option<PathBuf>, ScanError> 
     Ok((!target.is_empty()).then(|| base.join(OsStr::from_bytes(target))))
 }
 
+/// Device and inode of what the gitfile `file` points to.
+pub(crate) fn place_of_gitfile(file: &Path) -> Result<Option<(u64, u64)>, ScanError> {
+    let Some(target) = gitfile_target(file)? else { return Ok(None) };
+    Ok(fs::metadata(target).ok().map(|meta| (meta.dev(), meta.ino())))
+}
+
 /// The nearest directory from `root` upwards that is the top of a git work tree, on the same device.
 fn find_top(root: &Path) -> Result<Option<(PathBuf, GitDirs)>, ScanError> {
     let device = |path: &Path| fs::metadata(path).map(|m| m.dev()).ok();

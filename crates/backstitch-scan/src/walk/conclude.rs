@@ -163,7 +163,7 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             let name = node.name(*slot).to_bytes().as_bstr();
             children.push(Child { name, stat, id, xattrs: xattrs.as_deref() });
         }
-        let path: BString = node.path();
+        let path: BString = self.path(node);
         let dir = Dir {
             path: path.as_bstr(),
             stat: &node.stat,
@@ -178,7 +178,7 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
 
     /// The extended attributes of a file that was not read. It is unchanged, so they are what they were; if they cannot
     /// be read any more, there are none to be told.
-    fn reread_xattrs(&self, node: &Arc<Node<'t>>, slot: u32) -> Option<Xattrs> {
+    pub(super) fn reread_xattrs(&self, node: &Arc<Node<'t>>, slot: u32) -> Option<Xattrs> {
         let dir = self.fd_of(node).ok()?;
         let file = handle::open_file(dir.as_fd(), node.name(slot)).ok()?;
         handle::xattrs(&file).ok()?

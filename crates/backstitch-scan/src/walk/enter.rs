@@ -68,9 +68,16 @@ impl Marks {
 impl<'t, S: Sink> Walk<'t, '_, S> {
     pub(super) fn enter_root(&self, w: &mut Worker<'t, S>) -> Result<(), Halt> {
         let root_error = |e: Errno| ScanError::Io { path: self.root.to_owned(), source: e.into() };
-        let fd = rustix::io::fcntl_dupfd_cloexec(&self.root_fd, 0).map_err(root_error)?;
-        let record = self.table.and_then(|t| t.record(0));
-        self.enter(w, None, fd, KEEP, record, 0)
+        let fd = rustix::io::fcntl_dupfd_cloexec(&self.start.fd, 0).map_err(root_error)?;
+        self.enter(w, None, fd, KEEP, self.start.record, 0)
+    }
+
+    /// The path of a directory that is not entered yet.
+    fn path_in(&self, parent: Option<&(Arc<Node<'t>>, u32)>) -> BString {
+        match parent {
+            Some((parent, slot)) => self.path_of(parent, *slot),
+            None => self.start.path.clone(),
+        }
     }
 
     pub(super) fn enter_child(
@@ -371,7 +378,7 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
     }
 
     fn list_same_skips(&self, w: &mut Worker<'t, S>, node: &Node<'t>, record: Record<'t>) {
-        let dir = node.path();
+        let dir = self.path(node);
         for entry in record.entries() {
             if let EntryKind::Skip(reason) = entry.kind() {
                 let name = entry.name().map_or(&b""[..], CStr::to_bytes);
@@ -398,7 +405,7 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
                 return Ok(None);
             }
             handle::read_rules(e.fd.as_fd(), name).map_err(|error| {
-                let dir = e.parent.as_ref().map_or_else(BString::default, |(parent, slot)| parent.path_of(*slot));
+                let dir = self.path_in(e.parent.as_ref());
                 let path = super::below(self.root, handle::join(&dir, name.to_bytes()).as_bstr());
                 ScanError::Rules { path, what: handle::error_text(&error) }
             })
@@ -406,7 +413,13 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
         let Some((parent, slot)) = &e.parent else {
             let git = read(marks.gitignore, c".gitignore")?;
             let own = read(marks.backstitchignore, c".backstitchignore")?;
-            let rules = self.options.rules.root(git.as_deref(), own.as_deref());
+            let rules = match &self.start.rules {
+                // A directory that was named is looked at whatever the rules say of it.
+                Some((rules, name)) => {
+                    rules.child(name.as_bstr(), State::Normal, git.as_deref(), own.as_deref(), repo)
+                }
+                None => self.options.rules.root(git.as_deref(), own.as_deref()),
+            };
             let (digest, state) = (rules.digest(), rules.state());
             return Ok((Some(rules), digest, state));
         };
@@ -428,8 +441,8 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
     fn index_of(&self, e: &Entering<'t>, repo: Option<&Repo>) -> (u32, bool) {
         let tracked = match (repo, &e.parent) {
             (Some(repo), _) => repo.tracked.as_ref(),
-            (None, None) => self.options.rules.0.repo.tracked.as_ref(),
-            (None, Some(_)) => None,
+            (None, None) if self.start.rules.is_none() => self.options.rules.0.repo.tracked.as_ref(),
+            (None, _) => None,
         };
         match tracked {
             // Never 0, which stands for none.
@@ -437,22 +450,22 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
                 let now = crc32fast::hash(&tracked.identity()) | 1;
                 (now, e.record.is_none_or(|r| r.index() != now))
             }
-            None => (0, false),
+            // Of a directory that was named, nobody asked its repository yet.
+            None => (0, e.parent.is_none()),
         }
     }
 
     /// What the repository whose `.git` lies in a directory contributes; at the root the caller has asked already.
     fn repository(&self, parent: Option<&(Arc<Node<'t>>, u32)>) -> Result<Option<Arc<Repo>>, Halt> {
-        let path = parent.map_or_else(BString::default, |(parent, slot)| parent.path_of(*slot));
+        let path = self.path_in(parent);
         let top = super::below(self.root, path.as_bstr());
-        if std::fs::symlink_metadata(top.join(".git")).is_ok_and(|m| m.is_file())
-            && let Some(target) = repository::gitfile_target(&top.join(".git"))?
-            && let Ok(meta) = std::fs::metadata(&target)
+        let file = top.join(".git");
+        if std::fs::symlink_metadata(&file).is_ok_and(|m| m.is_file())
+            && let Some(place) = repository::place_of_gitfile(&file)?
         {
-            use std::os::unix::fs::MetadataExt;
-            lock(&self.found_git_dirs).push((meta.dev(), meta.ino()));
+            lock(&self.found_git_dirs).push(place);
         }
-        if parent.is_none() {
+        if parent.is_none() && self.start.rules.is_none() {
             return Ok(None);
         }
         let Some(dirs) = GitDirs::of(&top)? else { return Ok(None) };

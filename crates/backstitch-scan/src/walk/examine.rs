@@ -34,10 +34,10 @@ pub(super) enum Step {
 }
 
 /// A directory whose names are being examined.
-pub(super) struct Place<'a, 't> {
-    pub(super) node: &'a Arc<Node<'t>>,
-    pub(super) fd: BorrowedFd<'a>,
-    pub(super) matcher: Option<Matcher>,
+pub(crate) struct Place<'a, 't> {
+    pub(crate) node: &'a Arc<Node<'t>>,
+    pub(crate) fd: BorrowedFd<'a>,
+    pub(crate) matcher: Option<Matcher>,
 }
 
 impl Place<'_, '_> {
@@ -293,7 +293,7 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
                 && self.is_small(node.state, &stat)
             {
                 let sticky = node.decided && old.is_some_and(|old| old.is_sticky());
-                let path = node.path_of(slot);
+                let path = self.path_of(&node, slot);
                 if sticky || self.dropped.contains(&path) {
                     let detail = Some("no room left for ignored files".to_owned());
                     return skip(reason, decision, detail, true);
@@ -309,20 +309,8 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
         {
             return skip(Reason::Limit, decision, Some(limit.to_string()), false);
         }
-        if let Some(old) = covered
-            && !self.options.paranoid
-            && node.record.is_some_and(|r| old.proves(&stat, r.dev()))
-            && (self.options.table_vouched || self.sink.has(&old.oid()))
-        {
-            return Ok(Step::Done(Done::Leaf {
-                stat,
-                oid: old.oid(),
-                decision,
-                xattrs: None,
-                has_xattrs: old.has_xattrs(),
-                clean: true,
-                same: true,
-            }));
+        if let Some(done) = self.proven(&node, covered, stat, decision) {
+            return Ok(Step::Done(done));
         }
         if self.is_late() {
             return skip(Reason::Time, decision, None, false);
@@ -331,6 +319,29 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             return Ok(Step::Later);
         }
         self.read(w, place, slot, decision, covered).map(Step::Done)
+    }
+
+    /// A file or link that the table proves to be unchanged.
+    pub(super) fn proven(
+        &self,
+        node: &Node<'t>,
+        covered: Option<Entry<'_>>,
+        stat: Stat,
+        decision: Decision,
+    ) -> Option<Done> {
+        let old = covered?;
+        let proven = !self.options.paranoid
+            && node.record.is_some_and(|r| old.proves(&stat, r.dev()))
+            && (self.options.table_vouched || self.sink.has(&old.oid()));
+        proven.then(|| Done::Leaf {
+            stat,
+            oid: old.oid(),
+            decision,
+            xattrs: None,
+            has_xattrs: old.has_xattrs(),
+            clean: true,
+            same: true,
+        })
     }
 
     /// The limit that a file is over, if any.
@@ -343,6 +354,9 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
     ) -> Result<Option<u64>, Halt> {
         let size = stat.stored_size();
         let limits = &self.options.limits;
+        if self.named {
+            return Ok((size > limits.grown_file).then_some(limits.grown_file));
+        }
         if let Some(old) = covered {
             let before = old.stored_size();
             let grown = size > limits.grown_file && before <= limits.grown_file
@@ -357,7 +371,7 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
 }
 
 /// True if this file system takes the name for `.git`: equal, or a spelling that leads to the same place as `.git` does.
-pub(super) fn is_dot_git(dir: BorrowedFd<'_>, name: &CStr, place: Option<(u64, u64)>) -> bool {
+pub(crate) fn is_dot_git(dir: BorrowedFd<'_>, name: &CStr, place: Option<(u64, u64)>) -> bool {
     let raw = name.to_bytes();
     if raw == b".git" {
         return true;

@@ -67,7 +67,7 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             match &lowest.parent {
                 None => {
                     closed.pop();
-                    break self.root_fd.clone();
+                    break self.start.fd.clone();
                 }
                 Some((parent, _)) => {
                     if let Some(fd) = &*lock(&parent.fd) {

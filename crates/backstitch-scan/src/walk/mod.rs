@@ -7,7 +7,7 @@
 
 mod conclude;
 mod enter;
-mod examine;
+pub(crate) mod examine;
 mod fds;
 pub(crate) mod node;
 pub(crate) mod queue;
@@ -32,7 +32,7 @@ use crate::{
     digest::{Digest, digest},
     handle::{self, Names, Trust},
     rules::Decision,
-    table,
+    table::{self, Table, record::Record},
     types::{DirIds, Ignored, Options, Outcome, ScanError, Sink, Skip, Stat, Xattrs},
 };
 use node::{Done, Node};
@@ -109,21 +109,45 @@ pub(crate) struct Worker<'t, S: Sink> {
     quiet: u64,
 }
 
+/// Where a pass begins: at the root, or at a directory below it that was named.
+#[derive(Clone)]
+pub(crate) struct Start<'t> {
+    pub(crate) fd: Arc<OwnedFd>,
+    /// Path from the root; empty for the root.
+    pub(crate) path: BString,
+    /// The rules of the parent and the name there, unless it is the root.
+    pub(crate) rules: Option<(crate::DirRules, BString)>,
+    pub(crate) record: Option<Record<'t>>,
+}
+
+/// What all passes of one scan share.
+pub(crate) struct Ground<'o, S> {
+    pub(crate) root: &'o Path,
+    pub(crate) sink: &'o S,
+    pub(crate) options: &'o Options<'o>,
+    pub(crate) clock: &'o dyn Clock,
+    /// What gitfiles point to; never entered.
+    pub(crate) git_dirs: &'o HashSet<(u64, u64)>,
+    /// Ignored files for which there is no room.
+    pub(crate) dropped: &'o HashSet<BString>,
+    /// Paths were named: rules about size and kind do not hold for files.
+    pub(crate) named: bool,
+}
+
 /// What one pass over the tree shares.
 pub(crate) struct Walk<'t, 'o, S: Sink> {
     pub(crate) sink: &'o S,
     pub(crate) options: &'o Options<'o>,
     pub(crate) clock: &'o dyn Clock,
+    named: bool,
     table: Option<&'t table::Inner>,
+    start: Start<'t>,
     /// The options that decisions in the table were made under are those of today.
     policy_holds: bool,
     root: &'o Path,
-    root_fd: Arc<OwnedFd>,
-    /// What gitfiles point to; never entered.
     git_dirs: &'o HashSet<(u64, u64)>,
-    /// The same, found on the way.
+    /// More of them, found on the way.
     found_git_dirs: Mutex<Vec<(u64, u64)>>,
-    /// Ignored files for which there is no room.
     dropped: &'o HashSet<BString>,
     queue: Queue<Task<'t>>,
     trusts: RwLock<HashMap<u64, Trust>>,
@@ -161,34 +185,34 @@ pub(crate) fn policy(options: &Options<'_>) -> Digest {
 
 /// Walks as often as is needed for a result that does not depend on who came first: once more if what a gitfile points to
 /// was entered before the gitfile was seen, and once more if the ignored files together are over their budget.
-pub(crate) fn run<S: Sink>(
-    root: &Path,
-    table: Option<&crate::Table>,
-    sink: &S,
-    options: &Options<'_>,
-    clock: &dyn Clock,
-) -> Result<Outcome, ScanError> {
-    let mut git_dirs = HashSet::new();
+pub(crate) fn run<'t, S: Sink>(
+    ground: &Ground<'_, S>,
+    table: Option<&'t Table>,
+    start: &Start<'t>,
+) -> Result<Pass, ScanError> {
+    let mut git_dirs = ground.git_dirs.clone();
     let mut dropped = HashSet::new();
     loop {
-        let inner = table.map(|t| &*t.0);
-        let pass = Walk::run(root, inner, sink, options, clock, &git_dirs, &dropped)?;
-        let before = git_dirs.len();
-        git_dirs.extend(pass.found_git_dirs.iter().copied());
+        let ground = Ground { git_dirs: &git_dirs, dropped: &dropped, ..*ground };
+        let walk = Walk::new(&ground, table.map(|t| &*t.0), start.clone());
+        let workers = walk.work(ground.options.threads.max(1));
+        let mut pass = walk.gather(workers)?;
+        let mut known = git_dirs.clone();
+        known.extend(pass.found_git_dirs.iter().copied());
         let total: u64 = pass.ignored + pass.candidates.iter().map(|(_, size)| size).sum::<u64>();
-        let over = dropped.is_empty() && total > options.limits.ignored_total;
-        if pass.outcome.unbounded || git_dirs.len() == before && !over {
-            let mut outcome = pass.outcome;
-            if let Some(update) = &mut outcome.update {
+        let room = ground.options.limits.ignored_total;
+        let over = dropped.is_empty() && total > room;
+        if pass.outcome.unbounded || known.len() == git_dirs.len() && !over {
+            if let Some(update) = &mut pass.outcome.update {
                 update.old = table.map(|t| t.0.clone());
             }
-            return Ok(outcome);
+            return Ok(pass);
         }
+        git_dirs = known;
         if over {
-            let mut candidates = pass.candidates;
-            candidates.sort();
-            let mut room = options.limits.ignored_total.saturating_sub(pass.ignored);
-            for (path, size) in candidates {
+            let mut room = room.saturating_sub(pass.ignored);
+            pass.candidates.sort();
+            for (path, size) in pass.candidates {
                 match room.checked_sub(size) {
                     Some(left) => room = left,
                     None => {
@@ -201,36 +225,27 @@ pub(crate) fn run<S: Sink>(
 }
 
 impl<'t, 'o, S: Sink> Walk<'t, 'o, S> {
-    fn run(
-        root: &'o Path,
-        table: Option<&'t table::Inner>,
-        sink: &'o S,
-        options: &'o Options<'o>,
-        clock: &'o dyn Clock,
-        git_dirs: &'o HashSet<(u64, u64)>,
-        dropped: &'o HashSet<BString>,
-    ) -> Result<Pass, ScanError> {
-        let io = |source: rustix::io::Errno| ScanError::Io { path: root.to_owned(), source: source.into() };
-        let root_fd = Arc::new(handle::open_root(root).map_err(io)?);
-        let dev = match handle::stat_fd(root_fd.as_fd()).map_err(io)? {
-            handle::Node::Covered(stat) => stat.dev,
-            handle::Node::Special(_, dev, _) => dev,
+    pub(crate) fn new(ground: &Ground<'o, S>, table: Option<&'t table::Inner>, start: Start<'t>) -> Self {
+        let options = ground.options;
+        // A handle that cannot be looked at trusts nothing.
+        let dev = match handle::stat_fd(&start.fd) {
+            Ok(handle::Node::Covered(stat)) => stat.dev,
+            _ => 0,
         };
-        let policy = policy(options);
-        let threads = options.threads.max(1);
-        let walk = Walk {
-            sink,
+        Walk {
+            sink: ground.sink,
             options,
-            clock,
+            clock: ground.clock,
+            named: ground.named,
             table,
-            policy_holds: table.is_some_and(|t| t.state.policy == policy),
-            root,
-            root_trust: (dev, handle::trust_of(root_fd.as_fd())),
-            root_fd,
-            git_dirs,
+            policy_holds: table.is_some_and(|t| t.state.policy == policy(options)),
+            root: ground.root,
+            root_trust: (dev, handle::trust_of(&start.fd)),
+            start,
+            git_dirs: ground.git_dirs,
             found_git_dirs: Mutex::default(),
-            dropped,
-            queue: Queue::new(threads, Task::Start),
+            dropped: ground.dropped,
+            queue: Queue::new(options.threads.max(1), Task::Start),
             trusts: RwLock::default(),
             fds: fds::Budget::new(),
             next_id: AtomicU32::new(table.map_or(1, |t| t.state.next_id)),
@@ -239,9 +254,7 @@ impl<'t, 'o, S: Sink> Walk<'t, 'o, S> {
             unbounded: AtomicBool::new(false),
             failure: Mutex::default(),
             result: Mutex::default(),
-        };
-        let workers = walk.work(threads);
-        walk.gather(workers, policy)
+        }
     }
 
     /// Lets the threads work until the root is done or somebody stops.
@@ -275,7 +288,7 @@ impl<'t, 'o, S: Sink> Walk<'t, 'o, S> {
         })
     }
 
-    fn gather(self, workers: Vec<Worker<'t, S>>, policy: Digest) -> Result<Pass, ScanError> {
+    fn gather(self, workers: Vec<Worker<'t, S>>) -> Result<Pass, ScanError> {
         if let Some(e) = lock(&self.failure).take() {
             return Err(e);
         }
@@ -293,13 +306,14 @@ impl<'t, 'o, S: Sink> Walk<'t, 'o, S> {
             Some(Done::Dir { stat, ids, xattrs, .. }) => Some((ids, stat, xattrs)),
             Some(Done::Skip { detail, .. }) => {
                 let source = std::io::Error::other(detail.unwrap_or_else(|| "cannot be scanned".into()));
-                return Err(ScanError::Io { path: self.root.to_owned(), source });
+                return Err(ScanError::Io { path: below(self.root, self.start.path.as_bstr()), source });
             }
             _ if unbounded => None,
             // Every thread ended without a result: only an interrupt does that without saying so.
             _ => return Err(ScanError::Interrupted),
         };
         (self.options.progress)(self.entries.load(Ordering::Relaxed), self.read_bytes.load(Ordering::Relaxed));
+        let policy = policy(self.options);
         let state = table::State { policy, next_id: self.next_id.load(Ordering::Relaxed), note: BString::default() };
         let anew = !self.policy_holds || !changed.is_empty();
         let update = (anew && ids.is_some()).then_some(table::TableUpdate { old: None, changed, state });
@@ -373,11 +387,19 @@ impl<'t, 'o, S: Sink> Walk<'t, 'o, S> {
         trust
     }
 
+    pub(crate) fn path(&self, node: &Node<'t>) -> BString {
+        node.path(self.start.path.as_bstr())
+    }
+
+    pub(crate) fn path_of(&self, node: &Node<'t>, slot: u32) -> BString {
+        handle::join(&self.path(node), node.name(slot).to_bytes())
+    }
+
     /// Lists a skip under its path.
     fn list_skip(&self, w: &mut Worker<'t, S>, node: &Node<'t>, slot: u32, done: &Done) {
         if let Done::Skip { reason, is_dir, size, detail, .. } = done {
             w.skips.push(Skip {
-                path: node.path_of(slot),
+                path: self.path_of(node, slot),
                 reason: *reason,
                 bytes: *size,
                 detail: detail.clone(),
@@ -388,7 +410,7 @@ impl<'t, 'o, S: Sink> Walk<'t, 'o, S> {
 }
 
 impl<S: Sink> Worker<'_, S> {
-    fn new(scratch: S::Scratch) -> Self {
+    pub(crate) fn new(scratch: S::Scratch) -> Self {
         Worker {
             scratch,
             tasks: VecDeque::new(),

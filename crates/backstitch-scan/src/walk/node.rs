@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, OnceLock, atomic::AtomicU32},
 };
 
-use bstr::{BString, ByteSlice};
+use bstr::{BStr, BString, ByteSlice};
 
 use crate::{
     Oid,
@@ -142,19 +142,18 @@ impl<'t> Node<'t> {
     }
 
     /// The path from the root, put together by climbing.
-    pub(crate) fn path(&self) -> BString {
+    pub(crate) fn path(&self, start: &BStr) -> BString {
         let mut names: Vec<&[u8]> = Vec::new();
         let mut node = self;
         while let Some((parent, slot)) = &node.parent {
             names.push(parent.name(*slot).to_bytes());
             node = parent;
         }
+        if !start.is_empty() {
+            names.push(start);
+        }
         names.reverse();
         bstr::join("/", names).into()
-    }
-
-    pub(crate) fn path_of(&self, slot: u32) -> BString {
-        crate::handle::join(&self.path(), self.name(slot).to_bytes())
     }
 
     /// The rules for the names in this directory.

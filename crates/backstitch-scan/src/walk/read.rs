@@ -13,13 +13,13 @@ use rustix::io::Errno;
 use super::{
     Halt, Walk, Worker,
     examine::Place,
-    node::{Done, Node},
+    node::{Done, KEEP, NEW, Node},
 };
 use crate::{
     Oid,
     handle::{self, Node as Seen},
     rules::{Decision, Verdict},
-    table::record::Entry,
+    table::record::{Entry, EntryKind},
     types::{Kind, Reason, ScanError, Sink, SinkError, Stat, Xattrs},
 };
 
@@ -35,7 +35,7 @@ enum Try {
 
 impl<'t, S: Sink> Walk<'t, '_, S> {
     /// Hands a file or link to the sink, again if it changed while it was read.
-    pub(super) fn read(
+    pub(crate) fn read(
         &self,
         w: &mut Worker<'t, S>,
         place: &mut Place<'_, 't>,
@@ -45,7 +45,7 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
     ) -> Result<Done, Halt> {
         let node = place.node.clone();
         let name = node.name(slot);
-        let path = node.path_of(slot);
+        let path = self.path_of(&node, slot);
         for _ in 0..TRIES {
             // Before anything is opened: what changes later can be told from it.
             let clock = self.clock.now_ns();
@@ -65,6 +65,35 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             }
         }
         Ok(Done::skip(Reason::Unstable, false))
+    }
+
+    /// The one name of a place that was made for it.
+    pub(crate) fn read_named(&self, w: &mut Worker<'t, S>, mut place: Place<'_, 't>) -> Result<Done, Halt> {
+        let node = place.node.clone();
+        let old = node.record.filter(|_| node.old(0) != NEW).map(|r| r.entry(node.old(0) as usize));
+        let seen = match handle::stat_at(place.fd, node.name(0)) {
+            Ok(seen) => seen,
+            Err(Errno::NOENT) => return Ok(Done::Absent),
+            Err(e) => return Ok(Done::unreadable(&e.into(), false, None)),
+        };
+        let stat = match seen {
+            Seen::Covered(stat) => stat,
+            Seen::Special(special, ..) => return Ok(Done::skip(Reason::Special(special), false)),
+        };
+        let covered = old.filter(|old| matches!(old.kind(), EntryKind::Leaf(_)));
+        let name = node.name(0).to_bytes().as_bstr();
+        if let Some(limit) = self.limit(&mut place, name, covered, &stat)? {
+            let detail = Some(limit.to_string());
+            let (reason, size) = (Reason::Limit, Some(stat.size));
+            return Ok(Done::Skip { reason, is_dir: false, size, detail, decision: KEEP, sticky: false });
+        }
+        match self.proven(&node, covered, stat, KEEP) {
+            Some(Done::Leaf { stat, oid, decision, has_xattrs, clean, same, .. }) => {
+                let xattrs = if has_xattrs { self.reread_xattrs(&node, 0).map(Box::new) } else { None };
+                Ok(Done::Leaf { stat, oid, decision, xattrs, has_xattrs, clean, same })
+            }
+            _ => self.read(w, &mut place, 0, KEEP, covered),
+        }
     }
 
     #[expect(clippy::too_many_arguments)]
