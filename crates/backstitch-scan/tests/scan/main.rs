@@ -1,0 +1,11 @@
+//! One runner for all integration tests of the scan.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod decisions;
+mod git;
+mod hostile;
+mod paths;
+mod rules;
+mod support;
+mod table;
+mod trust;
