@@ -194,7 +194,7 @@ fn strike_all(plan: &Plan) -> Result<Report> {
     fs::create_dir_all(&base)?;
     // Real paths, as strace shows them.
     let base = base.canonicalize()?;
-    let calls = learn(plan, &base.join("learn"))?;
+    let calls = learn(plan, &base.join("learn")).map_err(|e| format!("{e}\n(kept in {})", base.display()))?;
     let suits = |c: &Call| plan.fault.calls.is_empty() || plan.fault.calls.contains(&c.name.as_str());
     let points = trace::spread(&calls, plan.runs, suits);
     let mut report = Report::new(plan.operation, plan.fault.name, &calls);
@@ -302,9 +302,7 @@ fn once(plan: &Plan, dir: &Path, point: &Call, nth: usize) -> Result<Option<Hit>
 
 fn strace(log: &Path, inject: Option<&str>) -> Vec<String> {
     let mut words: Vec<String> =
-        ["strace", "-f", "-y", "-s", "0", "-e", "signal=none", "-e", "trace=%file,%desc", "-o"]
-            .map(str::to_owned)
-            .into();
+        ["strace", "-f", "-y", "-s", "0", "-e", "trace=%file,%desc", "-o"].map(str::to_owned).into();
     words.push(log.to_string_lossy().into_owned());
     if let Some(inject) = inject {
         words.extend(["-e".to_owned(), format!("inject={inject}")]);
@@ -330,4 +328,96 @@ fn remove_all(dir: &Path) -> Result<()> {
         }
     }
     Ok(fs::remove_dir_all(dir)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use backstitch_testkit::require;
+
+    use super::*;
+
+    /// A stand-in for the program that copies folders: its checkpoints appear by a rename, its restores take no care at all.
+    const CARELESS: &str = r#"#!/bin/sh
+set -e
+W=$2; shift 3
+S=$BACKSTITCH_STORE_DIR/stores/x
+row() { echo "{\"checkpoint\":{\"id\":\"$1\"}}"; }
+case $1 in
+status) echo "{\"workspace\":\"$W\",\"in_flight\":null}" ;;
+checkpoint)
+  if [ ! -e "$S/manifest.json" ]; then
+    mkdir -p "$S/rows"; git init -q --bare "$S/git"; echo '{}' > "$S/manifest.json"
+  fi
+  N=$(ls "$S/rows" | grep -vc tmp || true)
+  rm -rf "$S"/rows/tmp*
+  cp -a "$W" "$S/rows/tmp$$"; mv "$S/rows/tmp$$" "$S/rows/$N"; row "$N" ;;
+list) echo "{\"checkpoints\":[$(ls "$S/rows" | grep -v tmp | sed 's/.*/1,/' | tr -d '\n' | sed 's/,$//')]}" ;;
+restore)
+  rm -rf "$S/before"; cp -a "$W" "$S/before"
+  find "$W" -mindepth 1 -delete; cp -a "$S/rows/$2/." "$W"; echo '{"partial":false}' ;;
+undo) find "$W" -mindepth 1 -delete; cp -a "$S/before/." "$W"; echo '{"partial":false}' ;;
+verify) echo '{}' ;;
+diff) echo '{"changes":[]}' ;;
+esac
+"#;
+
+    fn campaign(script: &str, operation: Operation, name: &str) -> Report {
+        let dir = std::env::temp_dir().join(format!("backstitch-xtask-{name}-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let binary = dir.join("careless");
+        fs::write(&binary, script).unwrap();
+        fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).unwrap();
+        let plan = Plan {
+            operation,
+            fault: &FAULTS[0],
+            runs: 4,
+            binary,
+            seed: 1,
+            jobs: 2,
+            dir: dir.clone(),
+            keep: false,
+        };
+        let report = strike_all(&plan).unwrap();
+        remove_all(&dir).unwrap();
+        report
+    }
+
+    #[test]
+    fn what_holds_is_not_called_wrong() {
+        require!(tools::can_trace().is_ok(), "needs strace");
+        let report = campaign(CARELESS, Operation::Checkpoint, "good");
+        assert!(report.good(), "{}", report.to_json());
+        assert_eq!(report.strikes.len(), 4);
+    }
+
+    #[test]
+    fn a_torn_tree_is_found() {
+        require!(tools::can_trace().is_ok(), "needs strace");
+        let report = campaign(CARELESS, Operation::Restore, "torn");
+        assert!(!report.good());
+        let wrong = |s: &Strike| s.wrong.as_ref().is_some_and(|w| w.contains("neither the old nor the new"));
+        assert!(report.strikes.iter().any(wrong), "{}", report.to_json());
+    }
+
+    #[test]
+    fn a_checkpoint_that_writes_into_the_tree_is_found() {
+        require!(tools::can_trace().is_ok(), "needs strace");
+        let script = CARELESS.replace(
+            "cp -a \"$W\" \"$S/rows/tmp$$\"",
+            "touch \"$W/left\"; sleep 0.1; cp -a \"$W\" \"$S/rows/tmp$$\"; rm \"$W/left\"",
+        );
+        let report = campaign(&script, Operation::Checkpoint, "writes");
+        assert!(!report.good(), "{}", report.to_json());
+    }
+
+    #[test]
+    fn damage_and_locks_are_found() {
+        require!(tools::can_trace().is_ok(), "needs strace");
+        let damaged = CARELESS.replace("verify) echo '{}'", "verify) echo '{\"damage\":[{}]}'");
+        assert!(!campaign(&damaged, Operation::Checkpoint, "damaged").good());
+        let locked = CARELESS.replace("cp -a \"$W\" \"$S", ": > \"$S/git/index.lock\"; cp -a \"$W\" \"$S");
+        assert!(!campaign(&locked, Operation::Checkpoint, "locked").good());
+    }
 }
