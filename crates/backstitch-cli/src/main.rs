@@ -1,2 +1,28 @@
-//! The backstitch binary.
-fn main() {}
+//! The `backstitch` program: a thin shell around the library.
+//!
+//! [`table`] is what can be typed, [`context`] what it means after the environment is applied, [`command`] does it through
+//! the library, [`ui`] is the only place that writes to standard output and standard error.
+
+mod ask;
+mod command;
+mod context;
+mod inside;
+mod pages;
+mod problem;
+mod progress;
+mod table;
+mod text;
+mod ui;
+
+use std::{ffi::OsString, process::ExitCode};
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let code = match table::Cli::try_parse_from(&words) {
+        Ok(cli) => context::run(cli),
+        Err(error) => problem::usage(&error, &words),
+    };
+    ExitCode::from(code)
+}

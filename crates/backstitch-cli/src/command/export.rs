@@ -1,0 +1,125 @@
+//! `export`
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{BufWriter, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+use backstitch::{
+    error::{Code, Error, Result},
+    paths,
+    record::{self, Checkpoint},
+    workspace::Workspace,
+};
+use serde_json::{Map, Value};
+
+use crate::{
+    context::Context,
+    table::Export,
+    text,
+    ui::{Out, put_path},
+};
+
+type Writer = fn(&Workspace, &Checkpoint, &mut dyn Write, &Context) -> Result<u64>;
+
+/// Writes a row as a folder, an archive, a patch or a bundle.
+pub fn run(cx: &Context, a: &Export) -> Result<u8> {
+    let forms: [(&Option<PathBuf>, &str, Writer); 3] = [
+        (&a.tar, "tar", |ws, c, out, cx| ws.export_tar(c, out, &cx.control())),
+        (&a.patch, "patch", |ws, c, out, cx| ws.export_patch(c, out, &cx.control())),
+        (&a.bundle, "bundle", |ws, c, out, cx| ws.export_bundle(c, out, &cx.control())),
+    ];
+    let chosen = forms.into_iter().find_map(|(f, form, w)| f.as_deref().map(|f| (f, form, w)));
+    if let Some((f, ..)) = chosen {
+        if f.as_os_str() == "-" && cx.ui.json {
+            return Err(Error::new(Code::Usage, "both --json and the archive want standard output")
+                .hint("name a file instead of `-`"));
+        }
+    }
+    let ws = cx.workspace()?;
+    let rows = cx.rows(&ws)?;
+    let c = cx.find(&rows, &a.checkpoint)?;
+    let (path, form, n) = match (chosen, &a.dir) {
+        (Some((file, form, write)), _) => {
+            if file.as_os_str() == "-" {
+                let mut out: Out<'_> = cx.ui.writer();
+                write(&ws, c, &mut out, cx)?;
+                return Ok(0);
+            }
+            (file, form, to_file(cx, &ws, c, file, a.force, write)?)
+        }
+        (None, Some(dir)) => (dir.as_path(), "folder", ws.export_dir(c, dir, &cx.control())?),
+        (None, None) => return Err(Error::new(Code::Usage, "say where to export to")),
+    };
+    cx.progress.stop();
+    if cx.ui.json {
+        let mut m = Map::new();
+        m.insert("checkpoint".to_owned(), c.record.id.clone().into());
+        m.insert("form".to_owned(), form.into());
+        put_path(&mut m, "path", paths::bytes(path));
+        m.insert("count".to_owned(), n.into());
+        cx.ui.document(Value::Object(m))?;
+    } else {
+        cx.ui.line(text::name(paths::bytes(path)))?;
+    }
+    Ok(0)
+}
+
+/// A file appears whole or not at all.
+fn to_file(
+    cx: &Context,
+    ws: &Workspace,
+    c: &Checkpoint,
+    file: &Path,
+    force: bool,
+    write: Writer,
+) -> Result<u64> {
+    let is_special = match file.metadata() {
+        Ok(m) if m.is_dir() => {
+            return Err(Error::new(Code::Conflict, format!("{} is a directory", file.display()))
+                .at(file)
+                .hint("name a file"));
+        }
+        Ok(m) if m.is_file() && !force => {
+            return Err(Error::new(Code::Conflict, format!("{} is there already", file.display()))
+                .at(file)
+                .hint("name another file, or say --force"));
+        }
+        Ok(m) => !m.is_file(),
+        Err(_) => false,
+    };
+    if is_special {
+        // A pipe or a device has no half state.
+        let f = OpenOptions::new().write(true).open(file).map_err(|e| Error::io(file, e))?;
+        let mut out = BufWriter::new(f);
+        let n = write(ws, c, &mut out, cx)?;
+        out.flush().map_err(|e| Error::io(file, e))?;
+        return Ok(n);
+    }
+    let dir = match file.parent() {
+        Some(p) if !p.as_os_str().is_empty() => p,
+        _ => Path::new("."),
+    };
+    let temporary = dir.join(format!(".backstitch-tmp-{}", record::new_id(record::now_ms())));
+    let result = (|| {
+        let f: File = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o666)
+            .open(&temporary)
+            .map_err(|e| Error::io(file, e))?;
+        let mut out = BufWriter::with_capacity(1 << 16, f);
+        let n = write(ws, c, &mut out, cx)?;
+        let f = out.into_inner().map_err(|e| Error::io(file, e.into_error()))?;
+        f.sync_all().map_err(|e| Error::io(file, e))?;
+        fs::rename(&temporary, file).map_err(|e| Error::io(file, e))?;
+        Ok(n)
+    })();
+    if result.is_err() {
+        // The error that is told is the first one.
+        let _ = fs::remove_file(&temporary);
+    }
+    result
+}

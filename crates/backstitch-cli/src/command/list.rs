@@ -1,0 +1,138 @@
+//! `list`
+
+use std::collections::BTreeMap;
+
+use backstitch::{
+    error::{Code, Error, Result},
+    names,
+    record::{Checkpoint, Kind, State},
+    view,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    context::Context,
+    table::List,
+    text::{self, Cell, ShortIds},
+    ui::style,
+};
+
+/// Lists rows, newest first.
+pub fn run(cx: &Context, a: &List) -> Result<u8> {
+    let since = match &a.since {
+        None => None,
+        Some(text) => Some(names::parse_time(text, 0).ok_or_else(|| {
+            Error::new(Code::Usage, format!("{text:?} is not a time"))
+                .hint("times look like 10m, 2h, 3d, 14:05 or 2026-01-31T14:05:00Z")
+        })?),
+    };
+    let kind: Option<Kind> = a.kind.map(Into::into);
+    let ws = cx.workspace()?;
+    let rows = cx.rows(&ws)?;
+    let hidden = |k: Kind| !a.all && kind.is_none() && matches!(k, Kind::Tool | Kind::AgentRun);
+    let mut chosen: Vec<&Checkpoint> = rows
+        .all
+        .iter()
+        .rev()
+        .filter(|c| {
+            let r = &c.record;
+            kind.is_none_or(|k| k == r.kind)
+                && !hidden(r.kind)
+                && since.is_none_or(|t| r.created_ms >= t)
+                && cx.session.as_ref().is_none_or(|s| r.session.as_ref() == Some(s))
+        })
+        .take(a.limit.unwrap_or(usize::MAX))
+        .collect();
+    if a.reverse {
+        chosen.reverse();
+    }
+    let broken: BTreeMap<&str, String> = if a.check {
+        let found = ws.check_all(&rows)?;
+        let unfit = |c: &Checkpoint| {
+            (!c.record.is_restorable()).then(|| match c.record.state {
+                State::Failed => "failed".to_owned(),
+                State::Gap => "a gap".to_owned(),
+                _ => "implausibly empty".to_owned(),
+            })
+        };
+        found
+            .into_iter()
+            .filter_map(|(c, why)| Some((c.record.id.as_str(), why.or_else(|| unfit(c))?)))
+            .collect()
+    } else {
+        BTreeMap::new()
+    };
+    cx.progress.stop();
+    if cx.ui.json {
+        let list: Vec<Value> = chosen
+            .iter()
+            .map(|c| {
+                let mut v = view::checkpoint(&ws, c);
+                if let Some(m) = v.as_object_mut().filter(|_| a.check) {
+                    let why = broken.get(c.record.id.as_str());
+                    m.insert("restorable".to_owned(), why.is_none().into());
+                    m.insert("problem".to_owned(), why.cloned().into());
+                }
+                v
+            })
+            .collect();
+        let damaged: Vec<Value> =
+            rows.damaged.iter().map(|(name, why)| json!({"row": name, "why": why})).collect();
+        cx.ui.document(json!({"checkpoints": list, "damaged": damaged}))?;
+    } else {
+        let ids = ShortIds::of(&rows);
+        let table: Vec<Vec<Cell>> =
+            chosen.iter().map(|c| line(cx, &ids, c, broken.get(c.record.id.as_str()))).collect();
+        cx.ui.print(text::columns(&table, cx.ui.width(), cx.ui.colour))?;
+        if chosen.is_empty() && !rows.all.is_empty() {
+            cx.ui.note("No checkpoint matches; `--all` lists those of tools as well.");
+        }
+    }
+    let lost = rows.all.is_empty() && !rows.damaged.is_empty();
+    let unfit = chosen.iter().any(|c| broken.contains_key(c.record.id.as_str()));
+    let damaged = lost || (a.check && (unfit || !rows.damaged.is_empty()));
+    Ok(if damaged { Code::StoreDamaged.exit() } else { 0 })
+}
+
+/// Words that set a row apart.
+pub fn marks(c: &Checkpoint, broken: Option<&String>) -> Vec<String> {
+    let r = &c.record;
+    let mut marks = Vec::new();
+    match r.state {
+        State::Complete => {}
+        State::Partial => marks.push("partial".to_owned()),
+        State::Failed => marks.push("failed".to_owned()),
+        State::Gap => marks.push("gap".to_owned()),
+    }
+    if r.pinned {
+        marks.push("pinned".to_owned());
+    }
+    if let Some(why) = broken {
+        marks.push(format!("cannot be restored: {}", text::tame(why)));
+    }
+    marks
+}
+
+fn line(cx: &Context, ids: &ShortIds, c: &Checkpoint, broken: Option<&String>) -> Vec<Cell> {
+    let r = &c.record;
+    let id = if cx.ui.verbose { &r.id } else { ids.short(&r.id) };
+    let kind = match r.turn {
+        Some(n) => format!("{} {n}", r.kind.as_str()),
+        None => r.kind.as_str().to_owned(),
+    };
+    let mut about = text::headline(c);
+    if !cx.ui.verbose {
+        about = text::cut(&about, 60);
+    }
+    let marks = marks(c, broken);
+    if !marks.is_empty() {
+        about = format!("[{}] {about}", marks.join(", "));
+    }
+    vec![
+        Cell::styled(id, style::ID),
+        Cell::styled(text::age(r.created_ms, cx.ui.verbose), style::DIM).right(),
+        Cell::new(kind),
+        Cell::styled(r.summary.line(), style::CHANGED),
+        Cell::new(about.trim_end()),
+    ]
+}

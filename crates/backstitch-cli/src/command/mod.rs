@@ -1,0 +1,61 @@
+//! The commands: from what was typed to the library, and from its outcome to text or JSON.
+
+mod checkpoint;
+mod config;
+mod diff;
+mod export;
+mod files;
+mod health;
+mod list;
+mod operations;
+mod restore;
+mod rows;
+mod show;
+mod stores;
+mod walk;
+
+use backstitch::error::Result;
+
+use crate::{
+    context::Context,
+    pages,
+    table::{Command, Config, Stores},
+};
+
+/// Carries out a command; returns the exit code.
+pub fn run(cx: &Context, command: Command) -> Result<u8> {
+    match command {
+        Command::Checkpoint(a) => checkpoint::run(cx, a),
+        Command::List(a) => list::run(cx, &a),
+        Command::Show(a) => show::run(cx, &a),
+        Command::Diff(a) => diff::run(cx, &a),
+        Command::Cat(a) => files::cat(cx, &a),
+        Command::Log(a) => files::log(cx, &a),
+        Command::Restore(a) => restore::run(cx, a),
+        Command::Undo(a) => walk::run(cx, &a, walk::Direction::Undo),
+        Command::Redo(a) => walk::run(cx, &a, walk::Direction::Redo),
+        Command::Operations(a) => operations::run(cx, &a),
+        Command::Status => health::status(cx),
+        Command::Verify(a) => health::verify(cx, &a),
+        Command::Doctor(a) => health::doctor(cx, &a),
+        Command::Pin(a) => rows::pin(cx, &a, true),
+        Command::Unpin(a) => rows::pin(cx, &a, false),
+        Command::Label(a) => rows::label(cx, &a),
+        Command::Delete(a) => rows::delete(cx, &a),
+        Command::Export(a) => export::run(cx, &a),
+        Command::Completions(a) => pages::completions(&cx.ui, a.shell),
+        Command::Man(a) => pages::man(&cx.ui, a.out.as_deref()),
+        Command::Reference => pages::reference(&cx.ui),
+        Command::Config(Config::Get(a)) => config::get(cx, &a.key),
+        Command::Config(Config::Set(a)) => config::set(cx, &a),
+        Command::Config(Config::List) => config::list(cx),
+        Command::Config(Config::Path) => config::path(cx),
+        Command::Config(Config::Trust) => config::trust(cx),
+        Command::Enable => stores::switch(cx, true),
+        Command::Disable => stores::switch(cx, false),
+        Command::Stores(Stores::List) => stores::list(cx),
+        Command::Stores(Stores::Delete(a)) => stores::remove(cx, &a, false),
+        Command::Stores(Stores::Purge(a)) => stores::remove(cx, &a, true),
+        Command::Relink(a) => stores::relink(cx, &a),
+    }
+}

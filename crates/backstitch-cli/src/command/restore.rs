@@ -1,0 +1,217 @@
+//! `restore`, and how plans and outcomes are told.
+
+use backstitch::{
+    error::{Code, Error, Result},
+    operation::Outcome,
+    plan::{Action, Item, Progress},
+    restore::Options,
+    view,
+};
+
+use crate::{
+    ask,
+    context::{Context, PARTIAL},
+    inside,
+    table::Restore,
+    text::{self, Cell},
+    ui::{Ui, style},
+};
+
+/// Makes the covered paths what a checkpoint holds.
+pub fn run(cx: &Context, a: Restore) -> Result<u8> {
+    for (given, name, what) in [
+        (a.hunks, "--hunks", "choosing hunk by hunk"),
+        (a.git_state, "--git-state", "restoring HEAD, index and refs"),
+    ] {
+        if given {
+            return Err(Error::new(Code::Usage, format!("{name}: {what} is not available in this version"))
+                .hint("leave the option out; nothing was changed"));
+        }
+    }
+    let ws = cx.workspace()?;
+    let rows = cx.rows(&ws)?;
+    let target = cx.find(&rows, &a.checkpoint)?;
+    let named = inside::all(&ws, &cx.folder, &a.paths)?;
+    let mut options = Options {
+        // A path that is the whole workspace takes everything, whatever the patterns say.
+        globs: if a.paths.is_empty() || !named.is_empty() { a.glob } else { Vec::new() },
+        paths: named,
+        dry_run: a.dry_run,
+        no_delete: a.no_delete,
+        no_safety: a.no_safety,
+        busy: inside::all(&ws, &cx.folder, &a.busy)?,
+        plan: a.plan,
+        replaced: a.replaced,
+        privileged: a.privileged,
+        force: a.force,
+        session: cx.surroundings.session.clone(),
+    };
+    if cx.ui.can_ask && !a.yes && !a.dry_run {
+        let preview = ws.restore(target, &Options { dry_run: true, ..options.clone() }, &cx.control())?;
+        cx.progress.clear();
+        if destroys(&preview) {
+            tell(&cx.ui, &preview, "")?;
+            agree(cx)?;
+            options.plan = Some(preview.plan);
+        }
+    }
+    let out = ws.restore(target, &options, &cx.control())?;
+    cx.progress.stop();
+    finish(&cx.ui, &out, "undo")
+}
+
+/// The plan overwrites or deletes something.
+pub fn destroys(out: &Outcome) -> bool {
+    out.items.iter().any(|i| matches!(i.action, Action::Overwrite | Action::Delete))
+}
+
+/// Asks whether to go on.
+pub fn agree(cx: &Context) -> Result<()> {
+    cx.ui.finish()?;
+    if ask::yes("Carry out this plan?", &cx.interrupt)? {
+        return Ok(());
+    }
+    Err(Error::new(Code::Interrupted, "not confirmed; nothing was changed").hint("--yes skips the question"))
+}
+
+/// Tells about an outcome; returns the exit code.
+pub fn finish(ui: &Ui, out: &Outcome, back: &str) -> Result<u8> {
+    if ui.json {
+        ui.document(view::outcome(out))?;
+    } else {
+        tell(ui, out, back)?;
+    }
+    Ok(code(out))
+}
+
+/// The exit code of an outcome.
+pub fn code(out: &Outcome) -> u8 {
+    if out.partial { PARTIAL } else { 0 }
+}
+
+fn verb(action: Action, planned: bool) -> &'static str {
+    match (action, planned) {
+        (Action::Create, true) => "create",
+        (Action::Create, false) => "created",
+        (Action::Overwrite, true) => "overwrite",
+        (Action::Overwrite, false) => "overwritten",
+        (Action::Delete, true) => "delete",
+        (Action::Delete, false) => "deleted",
+        (Action::Mode, true) => "change the mode of",
+        (Action::Mode, false) => "mode changed",
+        (Action::Mkdir, true) => "create the folder",
+        (Action::Mkdir, false) => "folder created",
+        (Action::Rmdir, true) => "remove the folder",
+        (Action::Rmdir, false) => "folder removed",
+        (Action::Keep, _) => "kept",
+        (Action::Conflict, _) => "conflict",
+        (Action::Skip, _) => "skipped",
+    }
+}
+
+fn colour(i: &Item) -> &'static str {
+    if i.result == Progress::Failed {
+        return style::WARNING;
+    }
+    match i.action {
+        Action::Create | Action::Mkdir => style::ADDED,
+        Action::Delete | Action::Rmdir => style::REMOVED,
+        Action::Overwrite | Action::Mode => style::CHANGED,
+        Action::Conflict => style::WARNING,
+        Action::Keep | Action::Skip => style::DIM,
+    }
+}
+
+/// Reasons in words for people; the stable word stays visible.
+fn why(reason: &str) -> String {
+    if let Some(rest) = reason.strip_prefix("not-covered-then:") {
+        return format!("not covered then: {rest}");
+    }
+    let said = match reason {
+        "already" => "already as wanted",
+        "no-delete" => "--no-delete",
+        "no-safety" => "no listed checkpoint holds its bytes",
+        "changed" => "changed since by somebody else",
+        "changed-after" => "changed by somebody else right after",
+        "deleted-by-other" => "deleted since by somebody else",
+        "busy" => "open in an editor",
+        "permission" => "no permission",
+        "setid-dropped" => "setuid and setgid bits left out; --privileged restores them",
+        "unlinked" => "was a hard link; the other names keep the old content",
+        other => other,
+    };
+    said.to_owned()
+}
+
+/// Counts, then the items in groups: what is changed, what is left alone and why.
+pub fn tell(ui: &Ui, out: &Outcome, back: &str) -> Result<()> {
+    let failed = |i: &&Item| i.result == Progress::Failed;
+    let changing: Vec<&Item> = out.items.iter().filter(|i| i.action.changes() && !failed(i)).collect();
+    let failing: Vec<&Item> = out.items.iter().filter(|i| i.action.changes() && failed(i)).collect();
+    let count = |a: Action| changing.iter().filter(|i| i.action == a).count();
+    let parts: Vec<String> = Action::ALL
+        .iter()
+        .filter(|a| a.changes() && count(**a) > 0)
+        .map(|a| match out.dry_run {
+            true => format!("{} to {}", count(*a), noun(*a)),
+            false => format!("{} {}", count(*a), verb(*a, false)),
+        })
+        .collect();
+    let head = match (parts.is_empty(), out.dry_run) {
+        (true, true) => "nothing to do".to_owned(),
+        (true, false) => "nothing was to be done".to_owned(),
+        (false, _) => parts.join(", "),
+    };
+    ui.line(ui.paint(style::BOLD, &head))?;
+    let most = if ui.verbose { usize::MAX } else { 30 };
+    let group = |items: &[&Item], label: &dyn Fn(&Item) -> String| -> Result<()> {
+        let rows: Vec<Vec<Cell>> = items
+            .iter()
+            .take(most)
+            .map(|i| {
+                let mut path = text::name(&i.path);
+                if let Some(r) = i.reason.as_deref().filter(|r| !r.is_empty()) {
+                    path.push_str(&format!("  ({})", text::tame(&why(r))));
+                }
+                vec![Cell::new(""), Cell::styled(label(i), colour(i)), Cell::new(path)]
+            })
+            .collect();
+        ui.print(text::columns(&rows, None, ui.colour))?;
+        if items.len() > most {
+            ui.line(format!("  and {} more; -v lists them", items.len() - most))?;
+        }
+        Ok(())
+    };
+    group(&changing, &|i| verb(i.action, out.dry_run).to_owned())?;
+    group(&failing, &|i| format!("not possible: {}", verb(i.action, true)))?;
+    for action in [Action::Conflict, Action::Skip, Action::Keep] {
+        let items: Vec<&Item> = out.items.iter().filter(|i| i.action == action).collect();
+        if !items.is_empty() {
+            group(&items, &|i| verb(i.action, out.dry_run).to_owned())?;
+        }
+    }
+    if out.dry_run {
+        ui.line(format!("plan {}", out.plan))?;
+    }
+    ui.finish()?;
+    if !out.dry_run {
+        // Conflicts are in the list already.
+        out.warnings.iter().filter(|w| !w.contains(" was left alone: ")).for_each(|w| ui.warn(w));
+        if out.operation.is_some() && !back.is_empty() {
+            ui.note(format!("take it back: backstitch {back}"));
+        }
+    }
+    if out.partial {
+        ui.note("Something was left as it is; the list says what and why.");
+    }
+    Ok(())
+}
+
+fn noun(a: Action) -> &'static str {
+    match a {
+        Action::Mode => "change the mode of",
+        Action::Mkdir => "create as folders",
+        Action::Rmdir => "remove as folders",
+        a => a.as_str(),
+    }
+}

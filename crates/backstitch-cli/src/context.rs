@@ -1,0 +1,148 @@
+//! What the words mean after the environment is applied.
+
+use std::{
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt,
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use backstitch::{
+    error::{Code, Error, Result},
+    names,
+    record::Checkpoint,
+    workspace::{Control, Rows, Surroundings, Workspace},
+};
+
+use crate::{
+    command, problem,
+    progress::Progress,
+    table::{Cli, Global},
+    ui::Ui,
+};
+
+/// Exit code of work that left something out.
+pub const PARTIAL: u8 = 3;
+
+/// Everything that a command needs.
+pub struct Context {
+    /// Where and how to write.
+    pub ui: Ui,
+    /// The folder that was named, or the current one.
+    pub folder: PathBuf,
+    /// A person says so.
+    pub as_person: bool,
+    /// `--session` as typed.
+    pub session: Option<String>,
+    /// The environment, with the options applied.
+    pub surroundings: Surroundings,
+    /// Set by a signal.
+    pub interrupt: Arc<AtomicBool>,
+    /// Told by the library.
+    pub progress: Progress,
+    tick: Box<dyn Fn(&str, u64, u64) + Sync>,
+}
+
+/// Runs a command; returns the exit code.
+pub fn run(cli: Cli) -> u8 {
+    let ui = Ui::new(&cli.global);
+    let context = match Context::new(cli.global, ui) {
+        Ok(c) => c,
+        Err((ui, e)) => return problem::report(&ui, &e),
+    };
+    let result = command::run(&context, cli.command).and_then(|code| context.ui.finish().map(|()| code));
+    context.progress.stop();
+    match result {
+        Ok(code) => code,
+        Err(_) if context.ui.is_broken() => 0,
+        Err(e) => problem::report(&context.ui, &e),
+    }
+}
+
+impl Context {
+    fn new(g: Global, ui: Ui) -> std::result::Result<Context, (Ui, Error)> {
+        let mut surroundings = Surroundings::of_process();
+        if let Some(dir) = g.store_dir {
+            surroundings.store_base = dir;
+        }
+        surroundings.store_base = match std::path::absolute(&surroundings.store_base) {
+            Ok(dir) => dir,
+            Err(e) => {
+                let e = Error::io(&surroundings.store_base, e).hint("name a folder with --store-dir");
+                return Err((ui, e));
+            }
+        };
+        if let Some(s) = &g.session {
+            if s.is_empty() || s.chars().any(char::is_control) {
+                return Err((ui, Error::new(Code::Usage, format!("{s:?} cannot be the name of a session"))));
+            }
+            surroundings.session = Some(s.clone());
+        }
+        if g.as_person {
+            surroundings.agent_context = None;
+        }
+        let interrupt = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            // The second one ends the process at once; the next command puts things right. Without a handler the first
+            // one does that.
+            let _ = signal_hook::flag::register_conditional_default(signal, Arc::clone(&interrupt))
+                .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&interrupt)));
+        }
+        let progress = Progress::new(ui.progress);
+        let told = progress.clone();
+        Ok(Context {
+            folder: g.workspace.unwrap_or_else(|| PathBuf::from(".")),
+            as_person: g.as_person,
+            session: g.session,
+            surroundings,
+            interrupt,
+            tick: Box::new(move |what, done, total| told.tick(what, done, total)),
+            progress,
+            ui,
+        })
+    }
+
+    /// For long work.
+    pub fn control(&self) -> Control<'_> {
+        Control { interrupt: &self.interrupt, progress: &*self.tick }
+    }
+
+    /// The workspace of the named folder.
+    pub fn workspace(&self) -> Result<Workspace> {
+        let ws = Workspace::open(&self.folder, self.surroundings.clone())?;
+        if let Some(said) = &ws.recovered {
+            self.ui.recovered(said);
+        }
+        Ok(ws)
+    }
+
+    /// All rows; damaged ones are named.
+    pub fn rows(&self, ws: &Workspace) -> Result<Rows> {
+        let rows = ws.rows()?;
+        for (name, why) in &rows.damaged {
+            self.ui.warn(&format!("{name} is damaged: {why}"));
+        }
+        Ok(rows)
+    }
+
+    /// The row that a name stands for. Numbers of turns belong to the session of the environment; every other form is
+    /// narrowed only by a session that was typed.
+    pub fn find<'a>(&self, rows: &'a Rows, name: &OsStr) -> Result<&'a Checkpoint> {
+        let name = String::from_utf8_lossy(name.as_bytes());
+        let numbered = name.starts_with("turn:") || name.starts_with("prompt:");
+        let session = if numbered { self.surroundings.session.as_deref() } else { self.session.as_deref() };
+        names::resolve(rows, &name, session)
+    }
+
+    /// Some commands are a person's (SEMANTICS 36). For commands that need no workspace.
+    pub fn refuse_agents(&self, command: &str) -> Result<()> {
+        match &self.surroundings.agent_context {
+            Some(variable) if !self.as_person => Err(Error::new(
+                Code::AgentContext,
+                format!("`{command}` is not for agents ({variable} is set)"),
+            )
+            .hint("a person adds --as-person")),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Pages that are made from the table: completions, manual, reference.
+
+use std::{fmt::Write, path::Path};
+
+use backstitch::error::{Code, Error, Result};
+use clap::{Command, CommandFactory};
+use serde_json::json;
+
+use crate::{table::Cli, text, ui::Ui};
+
+fn command() -> Command {
+    let mut c = Cli::command().term_width(0);
+    c.build();
+    c
+}
+
+/// A completion script.
+pub fn completions(ui: &Ui, shell: clap_complete::Shell) -> Result<u8> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "backstitch", &mut script);
+    if ui.json {
+        let text = String::from_utf8_lossy(&script);
+        ui.document(json!({"shell": shell.to_string(), "script": text}))?;
+    } else {
+        ui.raw(&script)?;
+    }
+    Ok(0)
+}
+
+fn render(c: &Command) -> Result<Vec<u8>> {
+    let mut page = Vec::new();
+    clap_mangen::Man::new(c.clone())
+        .render(&mut page)
+        .map_err(|e| Error::new(Code::Failed, format!("the manual page cannot be made: {e}")))?;
+    Ok(page)
+}
+
+/// The commands for people, with the full name of each (`backstitch-config-set`).
+fn visible(c: &Command, name: &str, out: &mut Vec<(String, Command)>) {
+    out.push((name.to_owned(), c.clone()));
+    for s in c.get_subcommands().filter(|s| !s.is_hide_set() && s.get_name() != "help") {
+        visible(s, &format!("{name}-{}", s.get_name()), out);
+    }
+}
+
+/// The manual page, or all of them as files.
+pub fn man(ui: &Ui, out: Option<&Path>) -> Result<u8> {
+    let c = command();
+    let Some(dir) = out else {
+        let page = render(&c)?;
+        if ui.json {
+            ui.document(json!({"page": String::from_utf8_lossy(&page)}))?;
+        } else {
+            ui.raw(&page)?;
+        }
+        return Ok(0);
+    };
+    std::fs::create_dir_all(dir).map_err(|e| Error::io(dir, e).hint("name a folder that you may write"))?;
+    let mut all = Vec::new();
+    visible(&c, "backstitch", &mut all);
+    let mut written = Vec::new();
+    for (name, c) in all {
+        let file = dir.join(format!("{name}.1"));
+        let page = render(&c.display_name(name))?;
+        std::fs::write(&file, page).map_err(|e| Error::io(&file, e))?;
+        written.push(file.to_string_lossy().into_owned());
+    }
+    if ui.json {
+        ui.document(json!({"written": written}))?;
+    } else {
+        for f in written {
+            ui.line(text::name(f.as_bytes()))?;
+        }
+    }
+    Ok(0)
+}
+
+/// The reference page of the commands, in Markdown.
+pub fn reference(ui: &Ui) -> Result<u8> {
+    let page = reference_page();
+    if ui.json {
+        ui.document(json!({"page": page}))?;
+    } else {
+        ui.print(page)?;
+    }
+    Ok(0)
+}
+
+fn plain(text: Option<&clap::builder::StyledStr>) -> String {
+    text.map(|t| t.to_string()).unwrap_or_default().trim().to_owned()
+}
+
+fn options(c: &Command, global: bool, out: &mut String) {
+    let mut rows = String::new();
+    for a in c.get_arguments() {
+        let id = a.get_id().as_str();
+        if a.is_hide_set() || a.is_global_set() != global || id == "help" || id == "version" {
+            continue;
+        }
+        let mut name = match (a.get_short(), a.get_long()) {
+            (Some(s), Some(l)) => format!("`-{s}`, `--{l}`"),
+            (Some(s), None) => format!("`-{s}`"),
+            (None, Some(l)) => format!("`--{l}`"),
+            (None, None) => String::new(),
+        };
+        if a.get_action().takes_values() {
+            let values: Vec<&str> =
+                a.get_value_names().unwrap_or_default().iter().map(|v| v.as_str()).collect();
+            let value = values.join(" ");
+            name = match (name.is_empty(), a.is_last_set()) {
+                (false, _) => format!("{name} `{value}`"),
+                (true, true) => format!("`-- {value}...`"),
+                (true, false) => format!("`{value}`"),
+            };
+        }
+        let mut help = plain(a.get_long_help().or(a.get_help())).replace('\n', " ");
+        let words: Vec<String> = match a.get_action().takes_values() {
+            true => a.get_possible_values().iter().map(|p| format!("`{}`", p.get_name())).collect(),
+            false => Vec::new(),
+        };
+        if !words.is_empty() {
+            let _ = write!(help, " One of {}.", words.join(", "));
+        }
+        let defaults: Vec<String> = match a.get_action().takes_values() {
+            true => a.get_default_values().iter().map(|d| format!("`{}`", d.to_string_lossy())).collect(),
+            false => Vec::new(),
+        };
+        if !defaults.is_empty() {
+            let _ = write!(help, " Default: {}.", defaults.join(", "));
+        }
+        let _ = writeln!(rows, "| {name} | {} |", help.replace('|', "\\|"));
+    }
+    if !rows.is_empty() {
+        let _ = write!(out, "\n| argument | meaning |\n|---|---|\n{rows}");
+    }
+}
+
+fn section(c: &Command, name: &str, out: &mut String) {
+    let aliases: Vec<&str> = c.get_visible_aliases().collect();
+    let _ = write!(out, "\n## {name}\n\n{}\n", plain(c.get_long_about().or(c.get_about())));
+    if !aliases.is_empty() {
+        let _ = write!(out, "\nAlso called: `{}`\n", aliases.join("`, `"));
+    }
+    let inner: Vec<&Command> =
+        c.get_subcommands().filter(|s| !s.is_hide_set() && s.get_name() != "help").collect();
+    if inner.is_empty() {
+        let usage = c.clone().render_usage().to_string();
+        let _ = write!(out, "\n```text\n{}\n```\n", usage.trim_start_matches("Usage: "));
+        options(c, false, out);
+    }
+    for s in inner {
+        section(s, &format!("{name} {}", s.get_name()), out);
+    }
+}
+
+fn reference_page() -> String {
+    let c = command();
+    let mut out = String::from(
+        "# Commands\n\n<!-- Made by `backstitch reference > docs/reference/commands.md`; a test fails when it is out of date. -->\n",
+    );
+    let _ = write!(out, "\n{}\n\n## Options of every command\n", plain(c.get_long_about()));
+    options(&c, true, &mut out);
+    let _ = write!(
+        out,
+        "\n## Names, environment, exit codes\n\n```text\n{}\n```\n",
+        plain(c.get_after_long_help())
+    );
+    for s in c.get_subcommands().filter(|s| !s.is_hide_set() && s.get_name() != "help") {
+        section(s, s.get_name(), &mut out);
+    }
+    out.push_str("\n## Error codes\n\nThe `code` of an error document is one of these.\n\n| code | exit code |\n|---|---|\n");
+    for code in Code::ALL {
+        let _ = writeln!(out, "| `{}` | {} |", code.as_str(), code.exit());
+    }
+    out
+}

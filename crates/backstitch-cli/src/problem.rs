@@ -1,0 +1,104 @@
+//! Errors: one line for people or one document for machines, and the exit code.
+
+use std::ffi::OsString;
+
+use backstitch::error::{Code, Error};
+use bstr::ByteSlice;
+use clap::error::ErrorKind;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    text,
+    ui::{Ui, put_path, style},
+};
+
+/// The error document.
+pub fn document(e: &Error) -> Value {
+    let mut m = Map::new();
+    m.insert("code".to_owned(), e.code.as_str().into());
+    m.insert("message".to_owned(), e.message.clone().into());
+    if let Some(p) = &e.path {
+        put_path(&mut m, "path", p.as_bstr());
+    }
+    if let Some(h) = hint(e) {
+        m.insert("hint".to_owned(), h.into());
+    }
+    if !e.list.is_empty() {
+        m.insert("list".to_owned(), e.list.clone().into());
+    }
+    json!({"error": m})
+}
+
+/// What to do: what the library says, else what holds for every error of this code.
+fn hint(e: &Error) -> Option<String> {
+    if e.hint.is_some() {
+        return e.hint.clone();
+    }
+    let general = match e.code {
+        Code::Io => "check that the path exists and that you may read and write it",
+        Code::Usage => "`backstitch COMMAND --help` shows how it is called",
+        Code::NoSuchCheckpoint | Code::NoSuchSession => "`backstitch list --all` shows every checkpoint",
+        Code::NoSuchOperation => "`backstitch operations` lists them",
+        Code::NoSuchPath => "`backstitch log PATH` finds the checkpoints of a path",
+        Code::UnsafePath => "name paths inside the workspace",
+        Code::StoreDamaged => "`backstitch verify` names the checkpoints that are hit",
+        Code::Busy => "try again when the other process has ended; nothing was changed",
+        Code::Conflict => "nothing was changed",
+        Code::Failed => "`backstitch doctor` checks the surroundings",
+        _ => return None,
+    };
+    Some(general.to_owned())
+}
+
+/// Tells about an error; returns the exit code.
+pub fn report(ui: &Ui, e: &Error) -> u8 {
+    if ui.json {
+        ui.say(document(e).to_string());
+        return e.code.exit();
+    }
+    ui.say(format!("{} {}", ui.paint_err(style::REMOVED, "error:"), text::sentence(&e.message)));
+    if let Some(p) = &e.path {
+        let shown = text::name(p);
+        if !e.message.contains(shown.trim_matches('"')) {
+            ui.say(format!("  path: {shown}"));
+        }
+    }
+    for line in &e.list {
+        ui.say(format!("  {}", text::tame(line)));
+    }
+    if let Some(h) = hint(e) {
+        ui.say(format!("  {} {}", ui.paint_err(style::DIM, "hint:"), text::sentence(&h)));
+    }
+    e.code.exit()
+}
+
+/// What clap found wrong, or the help that was asked for.
+pub fn usage(error: &clap::Error, words: &[OsString]) -> u8 {
+    let wants_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    let json = words.iter().skip(1).take_while(|w| *w != "--").any(|w| w == "--json");
+    if wants_help || !json {
+        // A closed output is nothing to tell anybody about.
+        let _ = error.print();
+        return if wants_help { 0 } else { Code::Usage.exit() };
+    }
+    let text = error.render().to_string();
+    let first = text.lines().find(|l| !l.trim().is_empty()).unwrap_or("wrong usage");
+    let message = match error.kind() {
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
+            "a command is missing".to_owned()
+        }
+        ErrorKind::MissingRequiredArgument => {
+            // The arguments follow on indented lines of their own.
+            let names: Vec<&str> =
+                text.lines().skip(1).take_while(|l| l.starts_with(' ')).map(str::trim).collect();
+            format!("{} {}", first.trim_start_matches("error: "), names.join(", "))
+        }
+        _ => first.trim_start_matches("error: ").to_owned(),
+    };
+    let tip = text.lines().find_map(|l| l.trim().strip_prefix("tip: ")).map(str::to_owned);
+    let mut e = Error::new(Code::Usage, message);
+    e.hint = tip;
+    let _ =
+        std::io::Write::write_all(&mut std::io::stderr().lock(), format!("{}\n", document(&e)).as_bytes());
+    e.code.exit()
+}

@@ -1,0 +1,671 @@
+//! The one table of commands and options. Help, manual pages, completions and the reference page are made from it.
+//!
+//! Parsing never touches the disk; what the words mean is decided in [`crate::context`].
+
+use std::{ffi::OsString, path::PathBuf};
+
+use backstitch::{record, undo};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint, builder::ValueParser};
+
+/// Checkpoint and rewind for folders that coding agents work in.
+///
+/// Records what a folder holds, shows what changed since, goes back to any recorded state, and takes the going-back
+/// back. Nothing is ever written into the folder's own `.git`.
+#[derive(Debug, Parser)]
+#[command(
+    name = "backstitch",
+    version,
+    after_help = "`backstitch COMMAND --help` tells all about a command.",
+    after_long_help = AFTER,
+    arg_required_else_help = true,
+    subcommand_required = true,
+    max_term_width = 100,
+    disable_help_subcommand = false
+)]
+pub struct Cli {
+    /// Options of every command.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const AFTER: &str = "\
+Checkpoints are named by an id or an unambiguous prefix of it, `@` (the newest), `@~N` (N before it), `turn:N`, \
+`prompt:N`, a label, or a time (`10m`, `2h`, `14:05`, RFC 3339). `SESSION/...` narrows a name to one session.
+
+Paths after `--` are literal and relative to the current folder (or, where that lies outside the workspace, to the \
+folder named with -C). Nothing in them is a pattern.
+
+Environment:
+  BACKSTITCH_STORE_DIR   base folder of all stores
+  BACKSTITCH_SESSION     the session a row belongs to
+  BACKSTITCH_DISABLE=1   nothing is captured
+  BACKSTITCH_CONFIG      the user's settings file
+  NO_COLOR               no colours
+
+Exit codes:
+  0    done
+  1    failed
+  2    wrong usage
+  3    partial: something was skipped, conflicting or not covered; the list says what
+  4    no such checkpoint, session, turn, store or path
+  5    refused: a conflict, a changed plan, a wrong workspace, over budget, an unsafe path
+  6    busy: a lock or a running operation
+  7    the store is damaged
+  130  interrupted";
+
+/// Options of every command, anywhere on the line.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Options of every command")]
+pub struct Global {
+    /// The workspace, or any folder inside it [default: found from the current folder].
+    ///
+    /// Without it: the nearest known workspace at or above the current folder, else the top of the git work tree, else
+    /// the current folder. The root, a sub-folder and a symlinked spelling give the same workspace.
+    #[arg(short = 'C', long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub workspace: Option<PathBuf>,
+    /// Base folder of all stores [default: the platform's data folder + `backstitch`].
+    #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub store_dir: Option<PathBuf>,
+    /// One JSON document on standard output; errors as JSON on standard error. Never asks.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Only results and errors.
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Tell more: everything that was skipped, absolute times.
+    #[arg(short, long, global = true)]
+    pub verbose: bool,
+    /// Colours [default: auto].
+    #[arg(long, global = true, value_name = "WHEN", hide_possible_values = false)]
+    pub color: Option<Color>,
+    /// Never show progress. It is shown only on a terminal, for work of over half a second.
+    #[arg(long, global = true)]
+    pub no_progress: bool,
+    /// The session that a row belongs to, or that a command is about [default: `BACKSTITCH_SESSION`].
+    #[arg(long, global = true, value_name = "ID")]
+    pub session: Option<String>,
+    /// Carry out a command that is not for agents, though an agent's variable is in the environment.
+    #[arg(long, global = true)]
+    pub as_person: bool,
+}
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless NO_COLOR is set or TERM is `dumb`.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Record the present state of the folder.
+    ///
+    /// Prints the id and a summary line. With paths after `--` only those are looked at; the rest is as last recorded.
+    #[command(visible_alias = "save")]
+    Checkpoint(Checkpoint),
+    /// List checkpoints, newest first.
+    #[command(visible_alias = "ls")]
+    List(List),
+    /// Show one checkpoint: its row, its coverage, what it left out, and what changed in it.
+    Show(Named),
+    /// Compare a checkpoint with another one, or with the folder as it is now.
+    ///
+    /// Without names: the newest checkpoint against the folder, files created since included. Renames are found.
+    Diff(Diff),
+    /// Print a file as a checkpoint holds it.
+    Cat(Cat),
+    /// List the checkpoints that changed a path, newest first.
+    Log(Log),
+    /// Make the covered paths what a checkpoint holds. Can be undone.
+    ///
+    /// The present state is recorded first. A path is deleted only if the checkpoint positively did not hold it. On a
+    /// terminal, a plan that overwrites or deletes is shown and asked about first.
+    Restore(Restore),
+    /// Take back the newest operation not yet undone, on the paths that it changed only.
+    Undo(Walk),
+    /// Take back the newest undo.
+    Redo(Walk),
+    /// List the operations, newest first.
+    Operations(Operations),
+    /// Tell about workspace, store, size, budget, coverage, and what is not covered.
+    Status,
+    /// Check every object and every row of the store; name the checkpoints that are hit.
+    Verify(Verify),
+    /// Check the surroundings: permissions, locks, file systems, settings.
+    Doctor(Doctor),
+    /// Keep checkpoints whatever the policy says.
+    Pin(Several),
+    /// Let the policy decide about checkpoints again.
+    Unpin(Several),
+    /// Give a checkpoint a label, or take it away.
+    Label(Label),
+    /// Move checkpoints to the trash. `undo` brings them back.
+    Delete(Several),
+    /// Write a checkpoint as a folder, an archive, a patch or a git bundle.
+    Export(Export),
+    /// Print a completion script.
+    Completions(Completions),
+    /// Print the manual page, or write all of them.
+    Man(Man),
+    /// Read and change settings.
+    #[command(subcommand)]
+    Config(Config),
+    /// Record this workspace again.
+    Enable,
+    /// Record nothing of this workspace until `enable`.
+    Disable,
+    /// List and remove stores, of all workspaces.
+    #[command(subcommand)]
+    Stores(Stores),
+    /// Attach the store of a folder that was moved here.
+    Relink(Relink),
+    /// Print the reference page of the commands.
+    #[command(hide = true)]
+    Reference,
+}
+
+/// What a row is recorded for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// A session opened.
+    SessionStart,
+    /// Before a turn.
+    Prompt,
+    /// After a turn.
+    Turn,
+    /// Before or after one tool call.
+    Tool,
+    /// After a sub-agent.
+    AgentRun,
+    /// Asked for by a person.
+    Manual,
+    /// The state just before an operation.
+    Safety,
+}
+
+impl From<Kind> for record::Kind {
+    fn from(k: Kind) -> Self {
+        match k {
+            Kind::SessionStart => record::Kind::SessionStart,
+            Kind::Prompt => record::Kind::Prompt,
+            Kind::Turn => record::Kind::Turn,
+            Kind::Tool => record::Kind::Tool,
+            Kind::AgentRun => record::Kind::AgentRun,
+            Kind::Manual => record::Kind::Manual,
+            Kind::Safety => record::Kind::Safety,
+        }
+    }
+}
+
+/// How long a row is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Retention {
+    /// Days.
+    Short,
+    /// Weeks.
+    Standard,
+    /// Until deleted by hand or by the budget.
+    Forensic,
+}
+
+impl From<Retention> for record::Retention {
+    fn from(r: Retention) -> Self {
+        match r {
+            Retention::Short => record::Retention::Short,
+            Retention::Standard => record::Retention::Standard,
+            Retention::Forensic => record::Retention::Forensic,
+        }
+    }
+}
+
+/// How wide a checkpoint looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Scope {
+    /// The whole folder.
+    Workspace,
+    /// Only the named paths.
+    Touched,
+}
+
+/// What happens to a path that no longer holds what the operation left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OnConflict {
+    /// It stays and is reported.
+    Keep,
+    /// Nothing at all is done.
+    Refuse,
+    /// It is overwritten; the safety checkpoint holds it.
+    Overwrite,
+}
+
+impl From<OnConflict> for undo::OnConflict {
+    fn from(c: OnConflict) -> Self {
+        match c {
+            OnConflict::Keep => undo::OnConflict::Keep,
+            OnConflict::Refuse => undo::OnConflict::Refuse,
+            OnConflict::Overwrite => undo::OnConflict::Overwrite,
+        }
+    }
+}
+
+/// `checkpoint`
+#[derive(Args, Debug)]
+pub struct Checkpoint {
+    /// A label, by which the checkpoint can be named (at most 200 bytes).
+    #[arg(short = 'm', long = "label", value_name = "LABEL")]
+    pub label: Option<String>,
+    /// The prompt that the turn begins with.
+    #[arg(long, value_name = "TEXT", conflicts_with = "prompt_file")]
+    pub prompt: Option<OsString>,
+    /// Read the prompt from a file; `-` is standard input.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub prompt_file: Option<PathBuf>,
+    /// What it is recorded for.
+    #[arg(long, value_name = "KIND", default_value = "manual", value_parser = recordable())]
+    pub kind: Kind,
+    /// Id of the conversation's entry.
+    #[arg(long, value_name = "ID")]
+    pub entry: Option<String>,
+    /// The host's key of the turn.
+    #[arg(long, value_name = "KEY")]
+    pub turn: Option<String>,
+    /// The sub-agent.
+    #[arg(long, value_name = "ID")]
+    pub agent: Option<String>,
+    /// The tool.
+    #[arg(long, value_name = "NAME")]
+    pub tool: Option<String>,
+    /// How long it is kept [default: forensic for manual rows, else standard].
+    #[arg(long, value_name = "CLASS")]
+    pub retention: Option<Retention>,
+    /// Keep it whatever the policy says.
+    #[arg(long)]
+    pub pin: bool,
+    /// How wide to look.
+    #[arg(long, value_name = "SCOPE", default_value = "workspace")]
+    pub scope: Scope,
+    /// No row when nothing changed since the last one.
+    #[arg(long)]
+    pub if_changed: bool,
+    /// Only these are looked at.
+    #[arg(last = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<OsString>,
+}
+
+/// Safety rows are made by operations only.
+fn recordable() -> ValueParser {
+    use clap::builder::TypedValueParser;
+    let words: Vec<_> = Kind::value_variants()
+        .iter()
+        .filter(|k| **k != Kind::Safety)
+        .filter_map(ValueEnum::to_possible_value)
+        .collect();
+    clap::builder::PossibleValuesParser::new(words)
+        .map(|word| Kind::from_str(&word, false).unwrap_or(Kind::Manual))
+        .into()
+}
+
+/// `list`
+#[derive(Args, Debug)]
+pub struct List {
+    /// Only rows of this kind.
+    #[arg(long, value_name = "KIND")]
+    pub kind: Option<Kind>,
+    /// Only rows recorded at or after this time (`10m`, `2h`, `14:05`, RFC 3339).
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<String>,
+    /// At most this many rows.
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// Rows of tools and sub-agents as well.
+    #[arg(long)]
+    pub all: bool,
+    /// Oldest first.
+    #[arg(long)]
+    pub reverse: bool,
+    /// Read every object that a row needs, and mark rows that cannot be restored (exit code 7 if there is one).
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// One checkpoint.
+#[derive(Args, Debug)]
+pub struct Named {
+    /// Id or prefix, `@`, `@~N`, `turn:N`, `prompt:N`, label, or time.
+    #[arg(value_name = "CHECKPOINT")]
+    pub checkpoint: OsString,
+}
+
+/// Some checkpoints.
+#[derive(Args, Debug)]
+pub struct Several {
+    /// Ids or prefixes, `@`, `@~N`, `turn:N`, `prompt:N`, labels, or times.
+    #[arg(value_name = "CHECKPOINT", required = true)]
+    pub checkpoints: Vec<OsString>,
+}
+
+/// `diff`
+#[derive(Args, Debug)]
+pub struct Diff {
+    /// The older side [default: the newest checkpoint].
+    #[arg(value_name = "FROM")]
+    pub from: Option<OsString>,
+    /// The newer side [default: the folder as it is now].
+    #[arg(value_name = "TO")]
+    pub to: Option<OsString>,
+    /// Count changed lines.
+    #[arg(long, group = "form")]
+    pub stat: bool,
+    /// Only letters and paths, separated by tabs.
+    #[arg(long, group = "form")]
+    pub name_status: bool,
+    /// The changed text, as a unified diff.
+    #[arg(long, group = "form")]
+    pub patch: bool,
+    /// What turn N changed: from `prompt:N` to `turn:N`, or to the folder while the turn runs.
+    #[arg(long, value_name = "N", conflicts_with_all = ["from", "to"])]
+    pub turn: Option<u64>,
+    /// Only these, with all below.
+    #[arg(last = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<OsString>,
+}
+
+/// `cat`
+#[derive(Args, Debug)]
+pub struct Cat {
+    /// The checkpoint, a colon, and the path, relative to the workspace (`./x`: relative to the current folder).
+    #[arg(value_name = "CHECKPOINT:PATH")]
+    pub what: OsString,
+}
+
+/// `log`
+#[derive(Args, Debug)]
+pub struct Log {
+    /// The path, relative to the current folder.
+    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub path: OsString,
+    /// At most this many rows.
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+}
+
+/// `restore`
+#[derive(Args, Debug)]
+pub struct Restore {
+    /// Id or prefix, `@`, `@~N`, `turn:N` (the state after it), `prompt:N` (before it), label, or time.
+    #[arg(value_name = "CHECKPOINT")]
+    pub checkpoint: OsString,
+    /// Only paths that match (syntax of ignore files, relative to the workspace); may be repeated.
+    #[arg(long, value_name = "PATTERN")]
+    pub glob: Vec<String>,
+    /// Show the plan; change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Delete nothing.
+    #[arg(long)]
+    pub no_delete: bool,
+    /// No safety checkpoint in the list; a path whose present bytes no listed checkpoint holds is kept.
+    #[arg(long)]
+    pub no_safety: bool,
+    /// Files outside the workspace as well, as far as the checkpoint holds any.
+    #[arg(long)]
+    pub outside: bool,
+    /// A path with unsaved text in an editor: left alone; may be repeated.
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub busy: Vec<OsString>,
+    /// Apply only if the plan is exactly the one with this digest (from `--dry-run`).
+    #[arg(long, value_name = "DIGEST")]
+    pub plan: Option<String>,
+    /// Restore a checkpoint of a folder that stood at this path before.
+    #[arg(long)]
+    pub replaced: bool,
+    /// Setuid, setgid and capabilities come back.
+    #[arg(long)]
+    pub privileged: bool,
+    /// Do not ask.
+    #[arg(long)]
+    pub yes: bool,
+    /// Restore an implausibly empty checkpoint all the same.
+    #[arg(long)]
+    pub force: bool,
+    /// Choose hunk by hunk. Not available in this version: refused.
+    #[arg(long)]
+    pub hunks: bool,
+    /// HEAD, index and refs of the repository as well. Not available in this version: refused.
+    #[arg(long)]
+    pub git_state: bool,
+    /// Only these, with all below.
+    #[arg(last = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<OsString>,
+}
+
+/// `undo`, `redo`
+#[derive(Args, Debug)]
+pub struct Walk {
+    /// How many steps (at least 1).
+    #[arg(value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
+    pub steps: u32,
+    /// Exactly this operation.
+    #[arg(long, value_name = "ID", conflicts_with = "steps")]
+    pub operation: Option<String>,
+    /// What happens to a path that changed since [default: keep for undo, refuse for redo].
+    #[arg(long, value_name = "WHAT")]
+    pub on_conflict: Option<OnConflict>,
+    /// Files outside the workspace as well, as far as the operation changed any.
+    #[arg(long)]
+    pub outside: bool,
+    /// Show the plan of one step; change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Setuid, setgid and capabilities come back.
+    #[arg(long)]
+    pub privileged: bool,
+    /// Do not ask (asked is only with `--on-conflict overwrite`).
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// `operations`
+#[derive(Args, Debug)]
+pub struct Operations {
+    /// At most this many.
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+}
+
+/// `verify`
+#[derive(Args, Debug)]
+pub struct Verify {
+    /// Set damaged parts aside, so that the rest can be used. Never guesses.
+    #[arg(long)]
+    pub repair: bool,
+}
+
+/// `doctor`
+#[derive(Args, Debug)]
+pub struct Doctor {
+    /// Restore the newest checkpoint into a scratch folder and compare.
+    #[arg(long)]
+    pub drill: bool,
+}
+
+/// `label`
+#[derive(Args, Debug)]
+pub struct Label {
+    /// Id or prefix, `@`, `@~N`, `turn:N`, `prompt:N`, label, or time.
+    #[arg(value_name = "CHECKPOINT")]
+    pub checkpoint: OsString,
+    /// The label (at most 200 bytes).
+    #[arg(value_name = "LABEL", required_unless_present = "clear", conflicts_with = "clear")]
+    pub label: Option<String>,
+    /// Take the label away.
+    #[arg(long)]
+    pub clear: bool,
+}
+
+/// `export`
+#[derive(Args, Debug)]
+#[command(group = clap::ArgGroup::new("where").required(true).args(["dir", "tar", "patch", "bundle"]))]
+pub struct Export {
+    /// Id or prefix, `@`, `@~N`, `turn:N`, `prompt:N`, label, or time.
+    #[arg(value_name = "CHECKPOINT")]
+    pub checkpoint: OsString,
+    /// A folder that is empty or not there yet.
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub dir: Option<PathBuf>,
+    /// A tar archive; `-` is standard output.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub tar: Option<PathBuf>,
+    /// What changed against the checkpoint before, as a patch; `-` is standard output.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub patch: Option<PathBuf>,
+    /// A git bundle; `-` is standard output.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub bundle: Option<PathBuf>,
+    /// Replace a file that is there already.
+    #[arg(long, conflicts_with = "dir")]
+    pub force: bool,
+}
+
+/// `completions`
+#[derive(Args, Debug)]
+pub struct Completions {
+    /// The shell.
+    #[arg(value_name = "SHELL")]
+    pub shell: clap_complete::Shell,
+}
+
+/// `man`
+#[derive(Args, Debug)]
+pub struct Man {
+    /// Write one page for each command into this folder.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub out: Option<PathBuf>,
+}
+
+/// `config`
+#[derive(Debug, Subcommand)]
+pub enum Config {
+    /// Show a setting and where it comes from.
+    Get(Key),
+    /// Change a setting in the user's file, or in the project's.
+    Set(Set),
+    /// Show all settings.
+    List,
+    /// Show where settings are read from.
+    Path,
+    /// Let the project's file, as it is now, narrow what is kept.
+    Trust,
+}
+
+/// `config get`
+#[derive(Args, Debug)]
+pub struct Key {
+    /// The setting's name, such as `limits.new_file`.
+    #[arg(value_name = "KEY")]
+    pub key: String,
+}
+
+/// `config set`
+#[derive(Args, Debug)]
+pub struct Set {
+    /// The setting's name, such as `limits.new_file`.
+    #[arg(value_name = "KEY")]
+    pub key: String,
+    /// The value: `true`, `32MiB`, `10`, a word, or a list such as `a,b`.
+    #[arg(value_name = "VALUE", allow_hyphen_values = true)]
+    pub value: String,
+    /// Change the project's file, `.backstitch.toml`.
+    #[arg(long)]
+    pub project: bool,
+}
+
+/// `stores`
+#[derive(Debug, Subcommand)]
+pub enum Stores {
+    /// List all stores.
+    List,
+    /// Remove stores for good, if they are sound and nobody uses them.
+    Delete(StoreNames),
+    /// Remove stores for good, damaged ones too.
+    Purge(StoreNames),
+}
+
+/// Names of stores.
+#[derive(Args, Debug)]
+pub struct StoreNames {
+    /// Names as `stores list` shows them.
+    #[arg(value_name = "NAME", required = true)]
+    pub names: Vec<String>,
+}
+
+/// `relink`
+#[derive(Args, Debug)]
+pub struct Relink {
+    /// Where the folder was.
+    #[arg(value_name = "OLD-PATH", value_hint = ValueHint::DirPath)]
+    pub old: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_table_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_and_option_has_a_help_text() {
+        fn walk(c: &clap::Command) {
+            assert!(c.get_about().is_some(), "{}", c.get_name());
+            for a in c.get_arguments() {
+                assert!(a.get_help().is_some(), "{} {}", c.get_name(), a.get_id());
+            }
+            c.get_subcommands().for_each(walk);
+        }
+        let mut c = Cli::command();
+        c.build();
+        walk(&c);
+    }
+
+    #[test]
+    fn global_options_stand_anywhere() {
+        for line in [
+            "backstitch --json -C x list",
+            "backstitch list -C x --json",
+            "backstitch config get k --json -C x",
+        ] {
+            let cli = Cli::try_parse_from(line.split(' ')).expect(line);
+            assert!(cli.global.json && cli.global.workspace.is_some(), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_follows_two_dashes_is_literal() {
+        let cli = Cli::try_parse_from(["backstitch", "diff", "@", "--", "--json", "-x"]).expect("parsed");
+        let Command::Diff(d) = cli.command else { panic!("not a diff") };
+        assert!(!cli.global.json);
+        assert_eq!(d.paths, ["--json", "-x"]);
+    }
+
+    #[test]
+    fn commands_of_later_issues_do_not_exist() {
+        for name in
+            ["rewind", "revert", "turn", "tool", "session", "prune", "gc", "forget", "sync", "serve", "mcp"]
+        {
+            assert!(Cli::try_parse_from(["backstitch", name]).is_err(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The only place that writes: results to standard output, everything else to standard error.
+
+use std::{
+    cell::{Cell, RefCell},
+    io::{self, BufWriter, IsTerminal, Stdout, Write},
+};
+
+use backstitch::error::{Code, Error, Result};
+use bstr::BStr;
+use serde_json::Value;
+
+use crate::{
+    table::{Color, Global},
+    text,
+};
+
+/// Colours, used with restraint.
+pub mod style {
+    /// Ids.
+    pub const ID: &str = "\x1b[33m";
+    /// Less important.
+    pub const DIM: &str = "\x1b[2m";
+    /// New.
+    pub const ADDED: &str = "\x1b[32m";
+    /// Gone, errors.
+    pub const REMOVED: &str = "\x1b[31m";
+    /// Changed, places in a patch.
+    pub const CHANGED: &str = "\x1b[36m";
+    /// Warnings, conflicts.
+    pub const WARNING: &str = "\x1b[35m";
+    /// Headings.
+    pub const BOLD: &str = "\x1b[1m";
+}
+
+/// Where and how to write.
+pub struct Ui {
+    /// One JSON document.
+    pub json: bool,
+    /// Only results and errors.
+    pub quiet: bool,
+    /// More.
+    pub verbose: bool,
+    /// Standard output takes colours.
+    pub colour: bool,
+    colour_err: bool,
+    /// Standard error is a terminal and progress is wanted.
+    pub progress: bool,
+    /// Somebody can be asked.
+    pub can_ask: bool,
+    out: RefCell<BufWriter<Stdout>>,
+    broken: Cell<bool>,
+    recovered: RefCell<Option<String>>,
+}
+
+impl Ui {
+    /// As the options and the terminals say.
+    pub fn new(g: &Global) -> Ui {
+        let (out, err) = (io::stdout().is_terminal(), io::stderr().is_terminal());
+        let var = |n: &str| std::env::var_os(n).filter(|v| !v.is_empty());
+        let plain = var("NO_COLOR").is_some() || var("TERM").is_some_and(|t| t == "dumb");
+        let colour = |terminal: bool| match g.color {
+            Some(Color::Always) => true,
+            Some(Color::Never) => false,
+            Some(Color::Auto) | None => terminal && !plain,
+        };
+        Ui {
+            json: g.json,
+            quiet: g.quiet,
+            verbose: g.verbose,
+            colour: !g.json && colour(out),
+            colour_err: !g.json && colour(err),
+            progress: err && !g.quiet && !g.json && !g.no_progress,
+            can_ask: io::stdin().is_terminal() && err && !g.json,
+            out: RefCell::new(BufWriter::with_capacity(1 << 16, io::stdout())),
+            broken: Cell::new(false),
+            recovered: RefCell::new(None),
+        }
+    }
+
+    /// Width of the terminal that standard output is.
+    pub fn width(&self) -> Option<usize> {
+        if !io::stdout().is_terminal() {
+            return None;
+        }
+        let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+        Some(usize::from(size.ws_col)).filter(|w| *w >= 20)
+    }
+
+    /// Raw bytes to standard output.
+    pub fn raw(&self, bytes: &[u8]) -> Result<()> {
+        self.writer().write_all(bytes).map_err(|e| self.failed(e))
+    }
+
+    /// Text to standard output.
+    pub fn print(&self, text: impl AsRef<str>) -> Result<()> {
+        self.raw(text.as_ref().as_bytes())
+    }
+
+    /// A line to standard output.
+    pub fn line(&self, text: impl AsRef<str>) -> Result<()> {
+        self.print(text.as_ref())?;
+        self.print("\n")
+    }
+
+    /// The one JSON document.
+    pub fn document(&self, mut value: Value) -> Result<()> {
+        if let (Some(m), Some(said)) = (value.as_object_mut(), self.recovered.borrow().as_ref()) {
+            m.insert("recovered".to_owned(), said.clone().into());
+        }
+        let mut text = serde_json::to_string(&value).map_err(|e| Error::new(Code::Failed, e.to_string()))?;
+        text.push('\n');
+        self.print(text)
+    }
+
+    /// Standard output, for the library to write to.
+    pub fn writer(&self) -> Out<'_> {
+        Out(self)
+    }
+
+    /// What was written reaches its reader.
+    pub fn finish(&self) -> Result<()> {
+        let result = self.out.borrow_mut().flush();
+        result.map_err(|e| self.failed(self.note_broken(e)))
+    }
+
+    /// The reader went away: nobody wants the rest, and nobody needs to be told.
+    pub fn is_broken(&self) -> bool {
+        self.broken.get()
+    }
+
+    fn note_broken(&self, e: io::Error) -> io::Error {
+        if e.kind() == io::ErrorKind::BrokenPipe {
+            self.broken.set(true);
+        }
+        e
+    }
+
+    fn failed(&self, e: io::Error) -> Error {
+        Error::new(Code::Io, format!("standard output cannot be written: {e}"))
+    }
+
+    /// Wraps text in a colour where standard output takes one.
+    pub fn paint(&self, style: &str, text: &str) -> String {
+        if self.colour && !style.is_empty() { format!("{style}{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    /// Wraps text in a colour where standard error takes one.
+    pub fn paint_err(&self, style: &str, text: &str) -> String {
+        if self.colour_err { format!("{style}{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    /// A line to standard error, in whatever state that is.
+    pub fn say(&self, line: impl AsRef<str>) {
+        let _ = writeln!(io::stderr().lock(), "{}", line.as_ref());
+    }
+
+    /// A note: not with `-q`, not with `--json`.
+    pub fn note(&self, text: impl AsRef<str>) {
+        if !self.quiet && !self.json {
+            self.say(text::tame(text.as_ref()));
+        }
+    }
+
+    /// A warning: in JSON it is part of the document.
+    pub fn warn(&self, message: &str) {
+        if !self.json {
+            self.say(format!("{} {}", self.paint_err(style::WARNING, "warning:"), text::sentence(message)));
+        }
+    }
+
+    /// All of them.
+    pub fn warn_all(&self, messages: &[String]) {
+        messages.iter().for_each(|m| self.warn(m));
+    }
+
+    /// What recovery did when the workspace was opened.
+    pub fn recovered(&self, said: &str) {
+        if self.json {
+            *self.recovered.borrow_mut() = Some(said.to_owned());
+        } else {
+            self.say(format!("note: {}", text::sentence(said)));
+        }
+    }
+}
+
+/// Standard output as a writer.
+pub struct Out<'a>(&'a Ui);
+
+impl Write for Out<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.out.borrow_mut().write(bytes).map_err(|e| self.0.note_broken(e))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.out.borrow_mut().flush().map_err(|e| self.0.note_broken(e))
+    }
+}
+
+/// A path in a JSON object, with its exact form where it is not UTF-8.
+pub fn put_path(m: &mut serde_json::Map<String, Value>, key: &str, path: &BStr) {
+    let p = backstitch::paths::JsonPath::from(path);
+    m.insert(key.to_owned(), p.path.into());
+    if let Some(b) = p.path_base64 {
+        m.insert(format!("{key}_base64"), b.into());
+    }
+}
