@@ -121,7 +121,8 @@ impl Git {
                 "040000" => (Kind::Dir, 0o755),
                 _ => return Err(bad()),
             };
-            let mut entry = Entry { kind, mode: bits, content: None, link: None, identity: None };
+            let mut entry =
+                Entry { kind, mode: bits, content: None, link: None, xattrs: None, identity: None };
             match kind {
                 Kind::File => {
                     entry.content =

@@ -27,7 +27,7 @@
 //!
 //! # Limits
 //!
-//! Linux and macOS only. Extended attributes are not modelled. Work as another user and mounts need root.
+//! Linux and macOS only. Extended attributes are read only when asked for. Work as another user and mounts need root.
 
 pub mod cli;
 pub mod generate;

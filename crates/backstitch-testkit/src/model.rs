@@ -89,9 +89,14 @@ pub struct Entry {
     pub content: Option<Content>,
     /// Of a link: its text.
     pub link: Option<Vec<u8>>,
+    /// Its extended attributes below `user.`, and its access control lists; `None` where they were not read. Links have none.
+    pub xattrs: Option<Xattrs>,
     /// Absent where the entry was not read from a disk.
     pub identity: Option<Identity>,
 }
+
+/// Extended attributes by name.
+pub type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// How two models are compared.
 #[derive(Clone, Debug)]
@@ -158,6 +163,7 @@ pub enum What {
     Mtime { left: i128, right: i128 },
     Ctime { left: i128, right: i128 },
     Owner { left: (u32, u32), right: (u32, u32) },
+    Xattrs { left: Xattrs, right: Xattrs },
 }
 
 impl fmt::Display for Difference {
@@ -173,6 +179,14 @@ impl fmt::Display for Difference {
             What::Inode { left, right } => write!(f, "inode {left} -> {right}"),
             What::Mtime { left, right } => write!(f, "mtime {left} -> {right}"),
             What::Ctime { left, right } => write!(f, "ctime {left} -> {right}"),
+            What::Xattrs { left, right } => {
+                let text = |x: &Xattrs| {
+                    let pairs: Vec<String> =
+                        x.iter().map(|(k, v)| format!("{}={}", show(k), show(v))).collect();
+                    format!("{{{}}}", pairs.join(" "))
+                };
+                write!(f, "attributes {} -> {}", text(left), text(right))
+            }
             What::Owner { left, right } => {
                 write!(f, "owner {}:{} -> {}:{}", left.0, left.1, right.0, right.1)
             }
@@ -196,11 +210,13 @@ pub struct Options {
     pub git: bool,
     /// Whether the content of files is read.
     pub content: bool,
+    /// Whether extended attributes are read, of what can be opened.
+    pub xattrs: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { git: false, content: true }
+        Options { git: false, content: true, xattrs: false }
     }
 }
 
@@ -208,7 +224,14 @@ impl TreeModel {
     /// A model of nothing: an empty root.
     pub fn empty() -> Self {
         TreeModel {
-            root: Entry { kind: Kind::Dir, mode: 0o755, content: None, link: None, identity: None },
+            root: Entry {
+                kind: Kind::Dir,
+                mode: 0o755,
+                content: None,
+                link: None,
+                xattrs: None,
+                identity: None,
+            },
             entries: BTreeMap::new(),
         }
     }
@@ -365,7 +388,7 @@ fn entry_of(stat: &rustix::fs::Stat, kind: Kind) -> Entry {
     };
     #[allow(clippy::unnecessary_cast)]
     let mode = if kind == Kind::Link { 0 } else { stat.st_mode as u32 & 0o7777 };
-    Entry { kind, mode, content: None, link: None, identity: Some(identity) }
+    Entry { kind, mode, content: None, link: None, xattrs: None, identity: Some(identity) }
 }
 
 fn read_dir(
@@ -404,12 +427,22 @@ fn read_dir(
             Kind::File if options.content => {
                 let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
                 entry.content = Some(match rustix::fs::openat(dir, &name, flags, Mode::empty()) {
-                    Ok(fd) => blob(fs::File::from(fd)).map_err(|e| at(prefix, e))?,
+                    Ok(fd) => {
+                        if options.xattrs {
+                            entry.xattrs = Some(xattrs(&fd).map_err(|e| at(prefix, e))?);
+                        }
+                        blob(fs::File::from(fd)).map_err(|e| at(prefix, e))?
+                    }
                     Err(error) => Content::Unreadable(error.to_string()),
                 });
             }
             Kind::Dir => match rustix::fs::openat(dir, &name, DIR_FLAGS, Mode::empty()) {
-                Ok(fd) => read_dir(&fd, prefix, options, out)?,
+                Ok(fd) => {
+                    if options.xattrs {
+                        entry.xattrs = Some(xattrs(&fd).map_err(|e| at(prefix, e))?);
+                    }
+                    read_dir(&fd, prefix, options, out)?;
+                }
                 Err(error) => entry.content = Some(Content::Unreadable(error.to_string())),
             },
             _ => {}
@@ -418,6 +451,29 @@ fn read_dir(
         prefix.truncate(base);
     }
     Ok(())
+}
+
+/// The attributes that a checkpoint keeps; a file system without any has none.
+fn xattrs(fd: &OwnedFd) -> io::Result<Xattrs> {
+    let mut names = vec![0; 64 << 10];
+    let length = match rustix::fs::flistxattr(fd, &mut names[..]) {
+        Ok(length) => length,
+        Err(rustix::io::Errno::NOTSUP) => 0,
+        Err(error) => return Err(error.into()),
+    };
+    let mut out = Xattrs::new();
+    for name in names[..length].split(|b| *b == 0).filter(|n| !n.is_empty()) {
+        if name.starts_with(b"user.")
+            || name.starts_with(b"system.posix_acl_")
+            || name == b"security.capability"
+        {
+            let mut value = vec![0; 64 << 10];
+            let length = rustix::fs::fgetxattr(fd, name, &mut value[..])?;
+            value.truncate(length);
+            out.insert(name.to_vec(), value);
+        }
+    }
+    Ok(out)
 }
 
 /// The id that git gives to what is left to read of `file`.
@@ -486,6 +542,11 @@ fn differ(path: &[u8], left: &Entry, right: &Entry, compare: &Compare, out: &mut
     if left.link != right.link {
         let text = |l: &Option<Vec<u8>>| l.clone().unwrap_or_default();
         push(What::Link { left: text(&left.link), right: text(&right.link) });
+    }
+    if let (Some(l), Some(r)) = (&left.xattrs, &right.xattrs)
+        && l != r
+    {
+        push(What::Xattrs { left: l.clone(), right: r.clone() });
     }
     if let (Some(l), Some(r)) = (left.identity, right.identity) {
         if compare.identity && left.kind != Kind::Dir {
@@ -587,6 +648,31 @@ mod tests {
         });
         assert_eq!(kind, ["file: type file -> directory"]);
         assert_eq!(after(&plain, |r| fs::write(r.join(".git/HEAD"), "moved\n").unwrap()).len(), 1);
+    }
+
+    #[test]
+    fn sees_extended_attributes_when_they_are_read() {
+        let dir = sample();
+        let set = |path: &str, value: &[u8]| {
+            let file = fs::File::open(dir.path().join(path)).unwrap();
+            rustix::fs::fsetxattr(&file, "user.note", value, rustix::fs::XattrFlags::empty())
+        };
+        crate::require!(set("file", b"one").is_ok(), "no extended attributes on this file system");
+        let read =
+            || TreeModel::read_with(dir.path(), Options { xattrs: true, ..Options::default() }).unwrap();
+        let before = read();
+        assert_eq!(
+            before.entries[&b"file"[..]].xattrs,
+            Some(Xattrs::from([(b"user.note".to_vec(), b"one".to_vec())]))
+        );
+        set("file", b"two").unwrap();
+        set("sub", b"new").unwrap();
+        let said: Vec<String> =
+            before.differences(&read(), &Compare::default()).iter().map(|d| d.to_string()).collect();
+        let expected =
+            ["file: attributes {user.note=one} -> {user.note=two}", "sub: attributes {} -> {user.note=new}"];
+        assert_eq!(said, expected);
+        assert!(before.same(&TreeModel::read(dir.path()).unwrap(), &Compare::default()));
     }
 
     #[test]

@@ -78,7 +78,7 @@ impl Plan {
         fs::create_dir_all(&self.dir)?;
         let tree = self.dir.join("tree");
         self.tree.lay(&tree)?;
-        let model = TreeModel::read_with(&tree, Options { content: false, git: false })?;
+        let model = TreeModel::read_with(&tree, Options { content: false, ..Options::default() })?;
         let report = Report::new(self.tree, &model);
         println!("{}", report.head());
         let files = model
@@ -338,7 +338,7 @@ impl Bench<'_> {
 
 /// The fewest top folders that hold more than half of all files; how many files they hold; how many there are.
 fn larger_half(tree: &Path) -> Result<(Vec<PathBuf>, usize, usize)> {
-    let model = TreeModel::read_with(tree, Options { content: false, git: false })?;
+    let model = TreeModel::read_with(tree, Options { content: false, ..Options::default() })?;
     let mut by_folder: BTreeMap<&[u8], usize> = BTreeMap::new();
     let mut all = 0;
     for (path, entry) in &model.entries {

@@ -94,7 +94,7 @@ impl Script {
 impl Edit {
     /// Carries the edit out and tells what was done; `None` when there was nothing to do it to.
     pub fn apply(&self, root: &Path) -> io::Result<Option<String>> {
-        let model = TreeModel::read_with(root, Options { git: false, content: false })?;
+        let model = TreeModel::read_with(root, Options { content: false, ..Options::default() })?;
         let paths: Vec<&Vec<u8>> = model.entries.keys().collect();
         let path: Vec<u8> = if paths.is_empty() { Vec::new() } else { paths[self.at % paths.len()].clone() };
         let kind = model.entries.get(&path).map_or(Kind::Dir, |e| e.kind);
