@@ -63,6 +63,8 @@ mod deflate;
 mod error;
 mod files;
 mod hash;
+#[cfg(test)]
+mod hostile;
 mod idx;
 mod inflate;
 mod lock;

@@ -95,13 +95,17 @@ impl Refs<'_> {
     /// As [`list`](Self::list), with the refs that cannot be read in a list of their own.
     pub fn list_all(&self, prefix: &str) -> Result<Listed, Error> {
         let mut bad = Vec::new();
-        let mut loose = BTreeMap::new();
+        // By name; none hides what is packed, because the loose one counts and cannot be read.
+        let mut loose = Vec::new();
         for name in self.loose_names(prefix)? {
             match read_loose(&self.git().join(&name)) {
-                Ok(Some(oid)) => drop(loose.insert(name, oid)),
+                Ok(Some(oid)) => loose.push((name, Some(oid))),
                 // Packed or deleted since the directory was read.
                 Ok(None) => {}
-                Err(e) => bad.push((name, e)),
+                Err(e) => {
+                    bad.push((name.clone(), e));
+                    loose.push((name, None));
+                }
             }
         }
         let path = self.packed_path();
@@ -109,16 +113,18 @@ impl Refs<'_> {
         bad.extend(wrong.into_iter().map(|e| ("packed-refs".to_owned(), e)));
         let start = packed.partition_point(|r| r.name.as_str() < prefix);
         let packed = packed.into_iter().skip(start).take_while(|r| r.name.starts_with(prefix));
-        let hidden: BTreeSet<&str> = bad.iter().map(|(n, _)| n.as_str()).collect();
-        let packed = packed.filter(|r| !loose.contains_key(&r.name) && !hidden.contains(r.name.as_str()));
-        let mut refs: Vec<(String, Oid)> = packed.map(|r| (r.name, r.oid)).collect();
-        if refs.is_empty() {
-            return Ok((loose.into_iter().collect(), bad));
+        let mut refs = Vec::with_capacity(loose.len() + packed.size_hint().1.unwrap_or(0));
+        let mut loose = loose.into_iter().peekable();
+        for r in packed {
+            while let Some((name, oid)) = loose.next_if(|(name, _)| *name < r.name) {
+                refs.extend(oid.map(|oid| (name, oid)));
+            }
+            match loose.next_if(|(name, _)| *name == r.name) {
+                Some((name, oid)) => refs.extend(oid.map(|oid| (name, oid))),
+                None => refs.push((r.name, r.oid)),
+            }
         }
-        if !loose.is_empty() {
-            refs.extend(loose.clone());
-            refs.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-        }
+        refs.extend(loose.filter_map(|(name, oid)| Some((name, oid?))));
         Ok((refs, bad))
     }
 

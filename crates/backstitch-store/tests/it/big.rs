@@ -5,10 +5,10 @@ use std::io::Read;
 use crate::support::*;
 use backstitch_store::*;
 
-const SIZE: u64 = 40 << 20;
+pub const SIZE: u64 = 40 << 20;
 
 /// Generates bytes as they are read, so that no test holds them.
-struct Source {
+pub struct Source {
     left: u64,
     at: u64,
     noisy: bool,
@@ -53,7 +53,7 @@ impl std::io::Write for Sink {
     }
 }
 
-fn source(noisy: bool) -> Source {
+pub fn source(noisy: bool) -> Source {
     Source { left: SIZE, at: 0, noisy }
 }
 

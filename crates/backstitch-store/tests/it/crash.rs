@@ -1,6 +1,7 @@
 //! Writers that end in the middle.
 
 use crate::{
+    big::{SIZE, source},
     concurrent::{as_child, child},
     support::*,
 };
@@ -92,4 +93,51 @@ fn an_interrupted_creation_is_completed() {
         Store::create(&dir, &manifest(), Durability::Full).unwrap();
         git_in(&dir.join("git"), f.path(), &["fsck", "--strict"]);
     }
+}
+
+#[test]
+fn process_with_little_room() {
+    let Some((dir, _)) = as_child() else { return };
+    let store = Store::open(&dir).unwrap();
+    let is_full = |e: &Error| matches!(e, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::FileTooLarge);
+    // A pack that does not fit.
+    let w = store.writer().unwrap();
+    let mut s = w.scratch();
+    let failed = (0..60).find_map(|i| w.blob(&mut s, &noise(100_000, i)).err()).unwrap();
+    assert!(is_full(&failed), "{failed}");
+    assert!(w.blob(&mut s, b"more").is_err());
+    assert!(w.finish().is_err());
+    // A huge blob that does not.
+    let w = store.writer().unwrap();
+    let failed = w.blob_from(&mut w.scratch(), &mut source(true), SIZE).unwrap_err();
+    assert!(is_full(&failed), "{failed}");
+    drop(w);
+    // What fits still works.
+    let w = store.writer().unwrap();
+    let mut s = w.scratch();
+    let blob = w.blob(&mut s, b"small").unwrap().0;
+    let tree = w.tree(&mut s, &mut [file("f", blob)]).unwrap().0;
+    let commit = w.commit(&mut s, &tree, b"small\n", 0).unwrap();
+    w.finish().unwrap();
+    store.refs().apply(&[Edit { name: name("small"), expect: Expect::Absent, new: Some(commit) }]).unwrap();
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_leaves_nothing() {
+    let f = fixture();
+    f.checkpoint("a", &[("x", b"x")]);
+    let ok = std::process::Command::new("sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f 4000; exec \"$0\" --exact crash::process_with_little_room"])
+        .arg(std::env::current_exe().unwrap())
+        .env("BACKSTITCH_TEST_DIR", f.store.dir())
+        .env("BACKSTITCH_TEST_N", "0")
+        .stdout(std::process::Stdio::null())
+        .status()
+        .unwrap();
+    assert!(ok.success());
+    assert!(f.files_in("").iter().all(|p| !p.file_name().unwrap().to_str().unwrap().starts_with("tmp_")));
+    assert_eq!(f.packs().len(), 2);
+    assert!(f.store.refs().get(&name("small")).unwrap().is_some());
+    assert!(f.store.verify(&|_, _| {}, &false.into()).unwrap().damage.is_empty());
+    f.fsck();
 }
