@@ -511,13 +511,15 @@ pub(crate) fn apply(
         let _ = place.chmod(dir.as_bstr(), true, mode | 0o700)?;
     }
     // In the way: what stands below a directory that becomes a file, and names that only differ in case from new ones.
-    let swaps: Vec<BString> =
-        items.iter().filter(|i| todo(i) && i.was_dir() && !i.becomes_dir() && i.to.is_some()).map(|i| i.path.clone()).collect();
     let made: BTreeSet<Vec<u8>> =
         items.iter().filter(|i| todo(i) && i.from.is_none()).map(|i| i.path.to_lowercase()).collect();
-    let early = |i: &Item| {
-        swaps.iter().any(|s| i.path != *s && paths::is_under(i.path.as_bstr(), s.as_bstr())) || made.contains(&i.path.to_lowercase())
-    };
+    let collides = |i: &Item| i.to.is_none() && made.contains(&i.path.to_lowercase());
+    let swaps: Vec<BString> = items
+        .iter()
+        .filter(|i| todo(i) && i.was_dir() && !i.becomes_dir() && (i.to.is_some() || collides(i)))
+        .map(|i| i.path.clone())
+        .collect();
+    let early = |i: &Item| collides(i) || swaps.iter().any(|s| paths::is_under(i.path.as_bstr(), s.as_bstr()));
     for n in (0..items.len()).rev() {
         check_interrupt(control)?;
         let i = &mut items[n];
