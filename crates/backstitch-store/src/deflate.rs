@@ -58,7 +58,10 @@ impl Deflater {
         self.encoder.reset();
         let flush = if last { Flush::Finish } else { Flush::Full };
         let p = self.encoder.compress(data, out, flush);
-        debug_assert!(!p.full, "the output was smaller than the bound");
+        if p.full || p.consumed != data.len() || p.done != last {
+            // The bound was wrong; stored blocks always fit.
+            return store(data, out, last);
+        }
         p.output.len()
     }
 
@@ -130,6 +133,10 @@ fn piece_bound(len: usize) -> usize {
 
 /// Stored blocks: five bytes of header each.
 fn store(data: &[u8], out: &mut [u8], last: bool) -> usize {
+    if data.is_empty() {
+        out[..5].copy_from_slice(&[u8::from(last), 0, 0, 0xff, 0xff]);
+        return 5;
+    }
     let mut n = 0;
     let mut blocks = data.chunks(STORED_MAX).peekable();
     while let Some(block) = blocks.next() {
@@ -198,6 +205,20 @@ mod tests {
     fn evenly_spread_but_regular_bytes_are_compressed() {
         let data: Vec<u8> = (0..100_000u32).map(|i| i as u8).collect();
         assert!(check(&mut Deflater::new(), &data) < 2_000);
+    }
+
+    #[test]
+    fn stored_blocks_are_a_stream() {
+        for len in [0, 1, STORED_MAX, STORED_MAX + 1, 200_000] {
+            let data = noise(len, 3);
+            let mut out = vec![0; piece_bound(len)];
+            let n = store(&data, &mut out, true);
+            assert_eq!(sirocco::decompress(Format::Deflate, &out[..n], len).expect("valid"), data);
+            let n = store(&data, &mut out, false);
+            out.resize(n, 0);
+            out.extend_from_slice(&[1, 0, 0, 0xff, 0xff]);
+            assert_eq!(sirocco::decompress(Format::Deflate, &out, len).expect("valid"), data);
+        }
     }
 
     proptest! {

@@ -179,14 +179,13 @@ impl Odb {
             Done(Kind, Vec<u8>),
             On(Entry, Vec<u8>),
         }
-        let mut chain: Vec<(BaseKey, Vec<u8>)> = Vec::new();
+        let mut chain: Vec<(Spot, Vec<u8>)> = Vec::new();
         let mut at = (pack.clone(), offset);
         let (kind, mut data) = loop {
-            let key = (at.0.path.clone(), at.1);
             if !chain.is_empty()
-                && let Some((kind, data)) = lock(&self.inner.bases).get(&key)
+                && let Some(found) = lock(&self.inner.bases).get(&base_key(&at))
             {
-                break (kind, data);
+                break found;
             }
             self.note_open(set, &at.0);
             let step = at.0.entry(inflater, at.1, |entry, size, input| {
@@ -200,11 +199,11 @@ impl Odb {
                 Step::Done(kind, data) if chain.is_empty() => return Ok((kind, data)),
                 Step::Done(kind, data) => {
                     let data = Arc::new(data);
-                    lock(&self.inner.bases).put(key, (kind, data.clone()));
+                    lock(&self.inner.bases).put(base_key(&at), (kind, data.clone()));
                     break (kind, data);
                 }
                 Step::On(entry, delta) => {
-                    chain.push((key, delta));
+                    chain.push((at.clone(), delta));
                     if chain.len() > CHAIN_MAX {
                         return Err(pack.fault(offset, "a chain of deltas has no end"));
                     }
@@ -225,13 +224,13 @@ impl Odb {
                 }
             }
         };
-        while let Some((key, delta)) = chain.pop() {
-            let made = pack::apply_delta(&data, &delta).map_err(|f| pack::damaged_at(&key.0, key.1, &f))?;
+        while let Some((at, delta)) = chain.pop() {
+            let made = pack::apply_delta(&data, &delta).map_err(|f| at.0.fault(at.1, &f))?;
             if chain.is_empty() {
                 return Ok((kind, made));
             }
             data = Arc::new(made);
-            lock(&self.inner.bases).put(key, (kind, data.clone()));
+            lock(&self.inner.bases).put(base_key(&at), (kind, data.clone()));
         }
         Ok((kind, data.to_vec()))
     }
@@ -293,7 +292,6 @@ impl Odb {
     fn attempt<T>(&self, oid: &Oid, mut get: impl FnMut(Place<'_>) -> Result<T, Error>) -> Result<T, Error> {
         let id = hash::raw(oid);
         let mut first = None;
-        let path = loose::path(&self.inner.objects, oid);
         for round in 0..2 {
             let set = if round == 0 { self.packs()? } else { self.rescan()? };
             let mut skip = 0;
@@ -309,7 +307,7 @@ impl Odb {
                     Err(e) => first = first.or(Some(e)),
                 }
             }
-            match get(Place::Loose(&path)) {
+            match get(Place::Loose(&loose::path(&self.inner.objects, oid))) {
                 Ok(got) => return Ok(got),
                 Err(e) if e.is_not_found() => {}
                 Err(e) => first = first.or(Some(e)),
@@ -525,6 +523,13 @@ impl Odb {
         let data = self.expect(oid, Kind::Commit)?;
         object::parse_commit(&data).map_err(|f| self.mistaken(oid, &format!("is no sound commit: {f}")))
     }
+}
+
+/// An entry of a pack.
+type Spot = (Arc<Pack>, u64);
+
+fn base_key((pack, offset): &Spot) -> BaseKey {
+    (pack.path.clone(), *offset)
 }
 
 /// Where a copy of an object is.

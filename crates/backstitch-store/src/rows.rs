@@ -33,6 +33,9 @@ const SLACK: usize = 16;
 impl Refs<'_> {
     /// The commits behind the refs whose names start with `prefix`, sorted by name. A ref whose commit cannot be read
     /// is in the second list.
+    ///
+    /// The cache may hold messages of rows that are gone until it is written anew; who must be rid of them deletes
+    /// [`state_dir`](crate::Store::state_dir).
     #[allow(clippy::type_complexity)]
     pub fn rows(&self, prefix: &str) -> Result<(Vec<Row>, Vec<(String, Error)>), Error> {
         let (refs, mut bad) = self.list_all(prefix)?;

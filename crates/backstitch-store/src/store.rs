@@ -200,7 +200,8 @@ impl Store {
         self.lock_shared(ALIVE, CREATE_WAIT)
     }
 
-    /// Removes the temporaries that dead processes left. Does nothing while anybody is writing. Returns how many.
+    /// Removes the temporaries that dead processes left, which are harmless but take room. Does nothing while anybody
+    /// is writing. Returns how many.
     pub fn clean_stale(&self) -> Result<u64, Error> {
         let alone = self.lock_exclusive(ALIVE, Duration::ZERO);
         let refs = self.lock_exclusive("refs", Duration::ZERO);

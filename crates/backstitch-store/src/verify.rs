@@ -75,6 +75,8 @@ impl Store {
     /// Re-hashes every object, checks the checksums of packs and indexes, and follows every ref. `progress` gets the
     /// number of objects done and in all. Damage is in the report; an error means that the store could not be looked
     /// at, or that `interrupt` was set.
+    ///
+    /// The caller keeps sweeps away meanwhile: a pack that goes while this runs is reported as lost.
     pub fn verify(&self, progress: &dyn Fn(u64, u64), interrupt: &AtomicBool) -> Result<VerifyReport, Error> {
         let git = self.git_dir();
         let objects = git.join("objects");
