@@ -40,16 +40,20 @@ pub struct Context {
     pub interrupt: Arc<AtomicBool>,
     /// Told by the library.
     pub progress: Progress,
-    tick: Box<dyn Fn(&str, u64, u64) + Sync>,
+    tick: Box<Tick>,
 }
+
+/// What was done, how much of it, how much in all (0: unknown).
+type Tick = dyn Fn(&str, u64, u64) + Sync;
 
 /// Runs a command; returns the exit code.
 pub fn run(cli: Cli) -> u8 {
     let ui = Ui::new(&cli.global);
-    let context = match Context::new(cli.global, ui) {
-        Ok(c) => c,
-        Err((ui, e)) => return problem::report(&ui, &e),
+    let surroundings = match surroundings(&cli.global) {
+        Ok(s) => s,
+        Err(e) => return problem::report(&ui, &e),
     };
+    let context = Context::new(cli.global, ui, surroundings);
     let result = command::run(&context, cli.command).and_then(|code| context.ui.finish().map(|()| code));
     context.progress.stop();
     match result {
@@ -59,28 +63,28 @@ pub fn run(cli: Cli) -> u8 {
     }
 }
 
+/// The environment, with the options applied.
+fn surroundings(g: &Global) -> Result<Surroundings> {
+    let mut s = Surroundings::of_process();
+    if let Some(dir) = &g.store_dir {
+        s.store_base.clone_from(dir);
+    }
+    s.store_base = std::path::absolute(&s.store_base)
+        .map_err(|e| Error::io(&s.store_base, e).hint("name a folder with --store-dir"))?;
+    if let Some(id) = &g.session {
+        if id.is_empty() || id.chars().any(char::is_control) {
+            return Err(Error::new(Code::Usage, format!("{id:?} cannot be the name of a session")));
+        }
+        s.session = Some(id.clone());
+    }
+    if g.as_person {
+        s.agent_context = None;
+    }
+    Ok(s)
+}
+
 impl Context {
-    fn new(g: Global, ui: Ui) -> std::result::Result<Context, (Ui, Error)> {
-        let mut surroundings = Surroundings::of_process();
-        if let Some(dir) = g.store_dir {
-            surroundings.store_base = dir;
-        }
-        surroundings.store_base = match std::path::absolute(&surroundings.store_base) {
-            Ok(dir) => dir,
-            Err(e) => {
-                let e = Error::io(&surroundings.store_base, e).hint("name a folder with --store-dir");
-                return Err((ui, e));
-            }
-        };
-        if let Some(s) = &g.session {
-            if s.is_empty() || s.chars().any(char::is_control) {
-                return Err((ui, Error::new(Code::Usage, format!("{s:?} cannot be the name of a session"))));
-            }
-            surroundings.session = Some(s.clone());
-        }
-        if g.as_person {
-            surroundings.agent_context = None;
-        }
+    fn new(g: Global, ui: Ui, surroundings: Surroundings) -> Context {
         let interrupt = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             // The second one ends the process at once; the next command puts things right. Without a handler the first
@@ -90,7 +94,7 @@ impl Context {
         }
         let progress = Progress::new(ui.progress);
         let told = progress.clone();
-        Ok(Context {
+        Context {
             folder: g.workspace.unwrap_or_else(|| PathBuf::from(".")),
             as_person: g.as_person,
             session: g.session,
@@ -99,7 +103,7 @@ impl Context {
             tick: Box::new(move |what, done, total| told.tick(what, done, total)),
             progress,
             ui,
-        })
+        }
     }
 
     /// For long work.

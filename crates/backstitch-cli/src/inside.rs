@@ -79,19 +79,22 @@ pub fn one(ws: &Workspace, base: &Path, path: &OsStr) -> Result<BString> {
     }
 }
 
-/// Some paths; none where one of them is the whole workspace.
-pub fn all(ws: &Workspace, named: &Path, list: &[OsString]) -> Result<Vec<BString>> {
+/// Some paths; the empty one is the workspace itself.
+pub fn list(ws: &Workspace, named: &Path, list: &[OsString]) -> Result<Vec<BString>> {
     if list.is_empty() {
         return Ok(Vec::new());
     }
     let base = base(ws, named);
     let mut out = list.iter().map(|p| one(ws, &base, p)).collect::<Result<Vec<_>>>()?;
-    if out.iter().any(|p| p.is_empty()) {
-        return Ok(Vec::new());
-    }
     out.sort_unstable();
     out.dedup();
     Ok(out)
+}
+
+/// Some paths to which a call is limited; none where one of them is the workspace itself.
+pub fn scope(ws: &Workspace, named: &Path, paths: &[OsString]) -> Result<Vec<BString>> {
+    let all = list(ws, named, paths)?;
+    Ok(if all.iter().any(|p| p.is_empty()) { Vec::new() } else { all })
 }
 
 /// A path typed as part of another word (`cat ID:PATH`): relative to the workspace, unless it says where it begins.

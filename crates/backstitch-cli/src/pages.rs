@@ -4,7 +4,7 @@ use std::{fmt::Write, path::Path};
 
 use backstitch::error::{Code, Error, Result};
 use clap::{Command, CommandFactory};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{table::Cli, text, ui::Ui};
 
@@ -113,7 +113,11 @@ fn options(c: &Command, global: bool, out: &mut String) {
                 (true, false) => format!("`{value}`"),
             };
         }
-        let mut help = plain(a.get_long_help().or(a.get_help())).replace('\n', " ");
+        let help = plain(a.get_long_help().or(a.get_help()));
+        let mut help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+        if !help.ends_with('.') {
+            help.push('.');
+        }
         let words: Vec<String> = match a.get_action().takes_values() {
             true => a.get_possible_values().iter().map(|p| format!("`{}`", p.get_name())).collect(),
             false => Vec::new(),
@@ -135,9 +139,13 @@ fn options(c: &Command, global: bool, out: &mut String) {
     }
 }
 
-fn section(c: &Command, name: &str, out: &mut String) {
+fn section(c: &Command, name: &str, examples: &Value, out: &mut String) {
     let aliases: Vec<&str> = c.get_visible_aliases().collect();
-    let _ = write!(out, "\n## {name}\n\n{}\n", plain(c.get_long_about().or(c.get_about())));
+    let mut about = plain(c.get_long_about().or(c.get_about()));
+    if !about.ends_with('.') {
+        about.push('.');
+    }
+    let _ = write!(out, "\n## {name}\n\n{about}\n");
     if !aliases.is_empty() {
         let _ = write!(out, "\nAlso called: `{}`\n", aliases.join("`, `"));
     }
@@ -147,14 +155,22 @@ fn section(c: &Command, name: &str, out: &mut String) {
         let usage = c.clone().render_usage().to_string();
         let _ = write!(out, "\n```text\n{}\n```\n", usage.trim_start_matches("Usage: "));
         options(c, false, out);
+        if let Some(example) = examples.get(name) {
+            let text = serde_json::to_string_pretty(example).unwrap_or_default();
+            let _ = write!(out, "\nWith `--json`, for example:\n\n```json\n{text}\n```\n");
+        }
     }
     for s in inner {
-        section(s, &format!("{name} {}", s.get_name()), out);
+        section(s, &format!("{name} {}", s.get_name()), examples, out);
     }
 }
 
+/// What the commands print with `--json`, as the tests have seen it.
+const EXAMPLES: &str = include_str!("examples.json");
+
 fn reference_page() -> String {
     let c = command();
+    let examples: Value = serde_json::from_str(EXAMPLES).unwrap_or_default();
     let mut out = String::from(
         "# Commands\n\n<!-- Made by `backstitch reference > docs/reference/commands.md`; a test fails when it is out of date. -->\n",
     );
@@ -166,9 +182,12 @@ fn reference_page() -> String {
         plain(c.get_after_long_help())
     );
     for s in c.get_subcommands().filter(|s| !s.is_hide_set() && s.get_name() != "help") {
-        section(s, s.get_name(), &mut out);
+        section(s, s.get_name(), &examples, &mut out);
     }
-    out.push_str("\n## Error codes\n\nThe `code` of an error document is one of these.\n\n| code | exit code |\n|---|---|\n");
+    out.push_str("\n## Errors\n\nWith `--json`, an error is one document on standard error, for example:\n\n");
+    let text = serde_json::to_string_pretty(&examples["error"]).unwrap_or_default();
+    let _ = write!(out, "```json\n{text}\n```\n");
+    out.push_str("\nThe `code` of an error document is one of these.\n\n| code | exit code |\n|---|---|\n");
     for code in Code::ALL {
         let _ = writeln!(out, "| `{}` | {} |", code.as_str(), code.exit());
     }

@@ -34,20 +34,37 @@ fn hint(e: &Error) -> Option<String> {
     if e.hint.is_some() {
         return e.hint.clone();
     }
-    let general = match e.code {
+    general(e.code).map(str::to_owned)
+}
+
+/// What helps against every error of this code, where the library says nothing more exact.
+fn general(code: Code) -> Option<&'static str> {
+    Some(match code {
+        Code::Failed => "`backstitch doctor` checks the surroundings",
         Code::Io => "check that the path exists and that you may read and write it",
         Code::Usage => "`backstitch COMMAND --help` shows how it is called",
+        Code::Ambiguous => "give a full id from the list",
+        Code::BadLabel => "choose another label",
+        Code::BadSetting => "`backstitch config list` shows all settings and their values",
         Code::NoSuchCheckpoint | Code::NoSuchSession => "`backstitch list --all` shows every checkpoint",
-        Code::NoSuchOperation => "`backstitch operations` lists them",
+        Code::NoSuchOperation | Code::NothingToUndo | Code::NothingToRedo => {
+            "`backstitch operations` shows what was done"
+        }
         Code::NoSuchPath => "`backstitch log PATH` finds the checkpoints of a path",
-        Code::UnsafePath => "name paths inside the workspace",
-        Code::StoreDamaged => "`backstitch verify` names the checkpoints that are hit",
+        Code::NoSuchStore => "`backstitch stores list` shows every store",
+        Code::Conflict | Code::ReplacedWorkspace => "nothing was changed; look at the plan with --dry-run",
+        Code::PlanChanged => "look at the new plan with --dry-run; nothing was changed",
+        Code::WrongWorkspace => "`backstitch relink OLD-PATH` attaches a moved workspace",
+        Code::OverBudget => "free some space, or raise the setting; nothing was changed",
+        Code::UnsafePath => "name paths inside the workspace; nothing was changed",
+        Code::NotRestorable => "`backstitch list --check` marks what can be restored",
+        Code::AgentContext => "a person adds --as-person",
+        Code::Disabled => "`backstitch status` says which switch is off",
         Code::Busy => "try again when the other process has ended; nothing was changed",
-        Code::Conflict => "nothing was changed",
-        Code::Failed => "`backstitch doctor` checks the surroundings",
+        Code::StoreDamaged => "`backstitch verify` names the checkpoints that are hit",
+        Code::Interrupted => "what was begun was put back; call it again",
         _ => return None,
-    };
-    Some(general.to_owned())
+    })
 }
 
 /// Tells about an error; returns the exit code.
@@ -101,4 +118,16 @@ pub fn usage(error: &clap::Error, words: &[OsString]) -> u8 {
     let _ =
         std::io::Write::write_all(&mut std::io::stderr().lock(), format!("{}\n", document(&e)).as_bytes());
     e.code.exit()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_says_what_to_do() {
+        for code in Code::ALL {
+            assert!(hint(&Error::new(*code, "x")).is_some(), "{}", code.as_str());
+        }
+    }
 }

@@ -65,10 +65,9 @@ impl Progress {
 
     /// Takes the line away.
     pub fn clear(&self) {
-        if let Ok(mut held) = self.0.bar.lock() {
-            if let Some(bar) = held.take() {
-                bar.finish_and_clear();
-            }
+        let bar = self.0.bar.lock().ok().and_then(|mut held| held.take());
+        if let Some(bar) = bar {
+            bar.finish_and_clear();
         }
     }
 

@@ -325,13 +325,13 @@ pub struct List {
     /// At most this many rows.
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
-    /// Rows of tools and sub-agents as well.
+    /// All rows: those of tools and sub-agents, and of branches of a conversation that were left, as well.
     #[arg(long)]
     pub all: bool,
     /// Oldest first.
     #[arg(long)]
     pub reverse: bool,
-    /// Read every object that a row needs, and mark rows that cannot be restored (exit code 7 if there is one).
+    /// Read every object that a row needs, and mark rows that cannot be restored.
     #[arg(long)]
     pub check: bool,
 }

@@ -28,7 +28,7 @@ pub fn run(cx: &Context, a: Checkpoint) -> Result<u8> {
     };
     let mut ws = cx.workspace()?;
     let first = !ws.has_store();
-    let paths = inside::all(&ws, &cx.folder, &a.paths)?;
+    let paths = inside::scope(&ws, &cx.folder, &a.paths)?;
     let options = Options {
         kind: a.kind.into(),
         label: a.label,

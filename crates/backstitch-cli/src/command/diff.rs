@@ -23,7 +23,7 @@ pub fn run(cx: &Context, a: &table::Diff) -> Result<u8> {
     let rows = cx.rows(&ws)?;
     let (from, to) = sides(cx, a, &rows)?;
     let options = Options {
-        paths: inside::all(&ws, &cx.folder, &a.paths)?,
+        paths: inside::scope(&ws, &cx.folder, &a.paths)?,
         stat: a.stat || cx.ui.json,
         patch: a.patch,
     };

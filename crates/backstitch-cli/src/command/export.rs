@@ -32,11 +32,9 @@ pub fn run(cx: &Context, a: &Export) -> Result<u8> {
         (&a.bundle, "bundle", |ws, c, out, cx| ws.export_bundle(c, out, &cx.control())),
     ];
     let chosen = forms.into_iter().find_map(|(f, form, w)| f.as_deref().map(|f| (f, form, w)));
-    if let Some((f, ..)) = chosen {
-        if f.as_os_str() == "-" && cx.ui.json {
-            return Err(Error::new(Code::Usage, "both --json and the archive want standard output")
-                .hint("name a file instead of `-`"));
-        }
+    if cx.ui.json && chosen.is_some_and(|(f, ..)| f.as_os_str() == "-") {
+        return Err(Error::new(Code::Usage, "both --json and the archive want standard output")
+            .hint("name a file instead of `-`"));
     }
     let ws = cx.workspace()?;
     let rows = cx.rows(&ws)?;

@@ -150,6 +150,9 @@ pub fn verify(cx: &Context, a: &Verify) -> Result<u8> {
         };
         ui.line(format!("  damaged row {}", text::tame(&shown)))?;
     }
+    if let Some(why) = v.get("operations").and_then(Value::as_str) {
+        ui.line(format!("  operations cannot be read: {}", text::tame(why)))?;
+    }
     for r in list(&v, "repaired") {
         let shown = r.as_str().map_or_else(|| r.to_string(), str::to_owned);
         ui.line(format!("  set aside: {}", text::tame(&shown)))?;

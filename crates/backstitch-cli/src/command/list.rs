@@ -84,14 +84,18 @@ pub fn run(cx: &Context, a: &List) -> Result<u8> {
         let table: Vec<Vec<Cell>> =
             chosen.iter().map(|c| line(cx, &ids, c, broken.get(c.record.id.as_str()))).collect();
         cx.ui.print(text::columns(&table, cx.ui.width(), cx.ui.colour))?;
+        cx.ui.finish()?;
+        let unfit = chosen.iter().filter(|c| broken.contains_key(c.record.id.as_str())).count() as u64;
+        if unfit > 0 {
+            cx.ui.warn(&format!("{} cannot be restored", text::count(unfit, "checkpoint")));
+        }
         if chosen.is_empty() && !rows.all.is_empty() {
             cx.ui.note("No checkpoint matches; `--all` lists those of tools as well.");
         }
     }
+    // What could be listed is listed; damage is in the marks and the warnings.
     let lost = rows.all.is_empty() && !rows.damaged.is_empty();
-    let unfit = chosen.iter().any(|c| broken.contains_key(c.record.id.as_str()));
-    let damaged = lost || (a.check && (unfit || !rows.damaged.is_empty()));
-    Ok(if damaged { Code::StoreDamaged.exit() } else { 0 })
+    Ok(if lost { Code::StoreDamaged.exit() } else { 0 })
 }
 
 /// Words that set a row apart.

@@ -31,7 +31,7 @@ pub fn run(cx: &Context, a: Restore) -> Result<u8> {
     let ws = cx.workspace()?;
     let rows = cx.rows(&ws)?;
     let target = cx.find(&rows, &a.checkpoint)?;
-    let named = inside::all(&ws, &cx.folder, &a.paths)?;
+    let named = inside::scope(&ws, &cx.folder, &a.paths)?;
     let mut options = Options {
         // A path that is the whole workspace takes everything, whatever the patterns say.
         globs: if a.paths.is_empty() || !named.is_empty() { a.glob } else { Vec::new() },
@@ -39,14 +39,15 @@ pub fn run(cx: &Context, a: Restore) -> Result<u8> {
         dry_run: a.dry_run,
         no_delete: a.no_delete,
         no_safety: a.no_safety,
-        busy: inside::all(&ws, &cx.folder, &a.busy)?,
+        busy: inside::list(&ws, &cx.folder, &a.busy)?,
         plan: a.plan,
         replaced: a.replaced,
         privileged: a.privileged,
         force: a.force,
         session: cx.surroundings.session.clone(),
     };
-    if cx.ui.can_ask && !a.yes && !a.dry_run {
+    // Who names a plan has seen it.
+    if cx.ui.can_ask && !a.yes && !a.dry_run && options.plan.is_none() {
         let preview = ws.restore(target, &Options { dry_run: true, ..options.clone() }, &cx.control())?;
         cx.progress.clear();
         if destroys(&preview) {

@@ -1,0 +1,19 @@
+//! One runner; a file per concern. The library has its own tests: these prove what is seen from outside.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod checkpoint;
+mod configuration;
+mod diff;
+mod exits;
+mod export;
+mod json;
+mod list;
+mod names;
+mod output;
+mod pages;
+mod restore;
+mod stores;
+mod support;
+mod terminal;
+mod walk;
+mod workspace;
