@@ -32,8 +32,9 @@ pub const COMMAND: Command = Command {
     name: "kill-campaign",
     about: "Kills the program (or lets a system call fail) at many moments and checks what is left",
     details: "For each operation, one run is traced to learn its system calls. Then it is run again and again on a fresh copy of\n\
-              the same workspace and store, and hit each time at another call: half of the hits are spread evenly over all\n\
-              calls that touch the store, the work tree or the settings, half over those among them that change something.\n\
+              the same workspace and store, and hit each time at another call: a third of the hits are spread evenly over all\n\
+              calls that touch the store, the work tree or the settings, a third over those among them that change\n\
+              something, a third over those that change the store.\n\
               After each hit the next command is run. Then must hold: the tree is exactly the old or exactly the new one,\n\
               nothing of ours is left in it, `verify` is clean, no lock is left, the operation can be done again and undone,\n\
               and `git fsck --strict` finds nothing. The report shows where the hits fell. Needs strace.",
@@ -372,7 +373,7 @@ esac
         let plan = Plan {
             operation,
             fault: &FAULTS[0],
-            runs: 4,
+            runs: 9,
             binary,
             seed: 1,
             jobs: 2,
@@ -389,7 +390,7 @@ esac
         require!(tools::can_trace().is_ok(), "needs strace");
         let report = campaign(CARELESS, Operation::Checkpoint, "good");
         assert!(report.good(), "{}", report.to_json());
-        assert_eq!(report.strikes.len(), 4);
+        assert_eq!(report.strikes.len(), 9);
     }
 
     #[test]

@@ -198,7 +198,11 @@ fn class_of(path: &str, places: &Places<'_>) -> Class {
         path.strip_prefix(&*folder.to_string_lossy()).filter(|rest| rest.is_empty() || rest.starts_with('/'))
     };
     if let Some(inside) = below(places.workspace) {
-        let ours = inside.split('/').any(|part| part.starts_with(".backstitch-tmp-"));
+        // A file that has no name yet is shown as `#` and its inode.
+        let unnamed = |part: &str| {
+            part.len() > 1 && part.starts_with('#') && part[1..].bytes().all(|b| b.is_ascii_digit())
+        };
+        let ours = inside.split('/').any(|part| part.starts_with(".backstitch-tmp-") || unnamed(part));
         return if ours { Class::Temporary } else { Class::WorkTree };
     }
     let Some(inside) = below(places.stores) else {
@@ -225,19 +229,27 @@ fn class_of(path: &str, places: &Places<'_>) -> Class {
     class
 }
 
-/// Chooses `wanted` calls of a run, half of them spread evenly over all that touch the store, the work tree or the settings, half
-/// over those among them that change something. With fewer calls than wanted, all are taken.
+/// Chooses `wanted` calls of a run among those that touch the store, the work tree or the settings: a third spread evenly over all of
+/// them, a third over those that change something, a third over those that change the store, which are few and decide much. The first
+/// and the last of each are taken. With fewer calls than wanted, all are.
 pub fn spread(calls: &[Call], wanted: usize, suitable: impl Fn(&Call) -> bool) -> Vec<Call> {
     let all: Vec<&Call> = calls.iter().filter(|c| c.class != Class::Elsewhere && suitable(c)).collect();
-    let (changing, reading): (Vec<&Call>, Vec<&Call>) = all.iter().partition(|c| c.changes);
-    let take = |from: &[&Call], count: usize| -> Vec<Call> {
-        let count = count.min(from.len());
-        (0..count).map(|n| from[n * from.len() / count].clone()).collect()
+    let in_tree = |c: &Call| matches!(c.class, Class::WorkTree | Class::Temporary);
+    let mut taken = vec![false; all.len()];
+    let mut left = wanted.min(all.len());
+    let mut take = |count: usize, from: &dyn Fn(&Call) -> bool| {
+        let open: Vec<usize> = (0..all.len()).filter(|n| !taken[*n] && from(all[*n])).collect();
+        let count = count.min(open.len()).min(left);
+        for n in 0..count {
+            let at = if count == 1 { open.len() - 1 } else { n * (open.len() - 1) / (count - 1) };
+            taken[open[at]] = true;
+        }
+        left -= count;
     };
-    let half = wanted.div_ceil(2);
-    let mut chosen = take(&changing, half.max(wanted.saturating_sub(reading.len())));
-    chosen.extend(take(&reading, wanted.saturating_sub(chosen.len())));
-    chosen
+    take(wanted / 3, &|c| c.changes && !in_tree(c));
+    take(wanted / 3, &|c| c.changes);
+    take(wanted, &|_| true);
+    all.into_iter().zip(taken).filter(|(_, t)| *t).map(|(c, _)| c.clone()).collect()
 }
 
 #[cfg(test)]
@@ -293,6 +305,8 @@ mod tests {
             ("/h/stores/s/n/manifest.json", Class::Manifest),
             ("/h/stores/s/n/git/config", Class::Store),
             ("/h/config/backstitch/config.toml", Class::Settings),
+            ("/w/hostile/#10011311", Class::Temporary),
+            ("/w/hostile/#hash", Class::WorkTree),
             ("/wider", Class::Elsewhere),
             ("/etc/passwd", Class::Elsewhere),
         ] {
@@ -306,19 +320,26 @@ mod tests {
             .map(|n| Call {
                 name: "x".into(),
                 nth: n,
-                class: if n < 100 { Class::Elsewhere } else { Class::WorkTree },
+                class: if n < 100 {
+                    Class::Elsewhere
+                } else if n % 20 == 0 {
+                    Class::Journal
+                } else {
+                    Class::WorkTree
+                },
                 changes: n % 10 == 0,
             })
             .collect();
-        let chosen = spread(&calls, 40, |_| true);
-        assert_eq!(chosen.len(), 40);
-        assert_eq!(chosen.iter().filter(|c| c.changes).count(), 20);
+        let chosen = spread(&calls, 42, |_| true);
+        assert_eq!(chosen.len(), 42);
+        assert!(chosen.iter().filter(|c| c.changes).count() >= 28);
+        assert!(chosen.iter().filter(|c| c.class == Class::Journal).count() >= 14);
         assert!(chosen.iter().all(|c| c.nth >= 100));
         let mut places: Vec<usize> = chosen.iter().map(|c| c.nth).collect();
-        places.sort_unstable();
-        assert!(places.windows(2).all(|w| w[1] - w[0] < 100), "{places:?}");
+        assert_eq!((places[0], places[41]), (100, 999));
         places.dedup();
-        assert_eq!(places.len(), 40);
+        assert_eq!(places.len(), 42);
+        assert!(places.windows(2).all(|w| w[1] - w[0] < 80), "{places:?}");
         assert_eq!(spread(&calls, 5000, |_| true).len(), 900);
         assert!(spread(&calls, 10, |_| false).is_empty());
     }
