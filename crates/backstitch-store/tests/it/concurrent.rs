@@ -152,3 +152,44 @@ fn locks_exclude_and_name_their_file() {
         assert!(matches!(f.store.lock_shared(bad, Duration::ZERO), Err(Error::Invalid { .. })));
     }
 }
+
+#[test]
+fn readers_see_every_ref_at_every_moment() {
+    let f = fixture();
+    let values: Vec<Oid> = (1..=50u8).map(|n| Oid::from([n; 20])).collect();
+    let set =
+        |id: &str, new| f.store.refs().apply(&[Edit { name: name(id), expect: Expect::Any, new }]).unwrap();
+    set("x", Some(values[0]));
+    set("still", Some(values[0]));
+    struct Done<'a>(&'a std::sync::atomic::AtomicBool);
+    impl Drop for Done<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let refs = f.store.refs();
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    assert!(values.contains(&refs.get(&name("x")).unwrap().unwrap()));
+                    assert_eq!(refs.get(&name("still")).unwrap(), Some(values[0]));
+                    let listed = refs.list("refs/").unwrap();
+                    assert!(listed.iter().any(|(n, _)| *n == name("x")), "{listed:?}");
+                    assert!(listed.iter().any(|(n, _)| *n == name("still")), "{listed:?}");
+                }
+            });
+        }
+        // Also when something fails here, so that the readers end.
+        let _done = Done(&done);
+        for (i, v) in values.iter().cycle().take(300).enumerate() {
+            set("x", Some(*v));
+            // Comes and goes, so that `packed-refs` is written in all ways.
+            set("y", (i % 3 != 0).then_some(*v));
+            if i % 2 == 0 {
+                f.store.refs().pack().unwrap();
+            }
+        }
+    });
+}

@@ -39,6 +39,8 @@ fn dying_process() {
     let store = Store::open(&dir).unwrap();
     let w = store.writer().unwrap();
     fill(&w, &mut w.scratch());
+    // Locks die with their owner.
+    let _refs = store.lock_exclusive("refs", std::time::Duration::ZERO).unwrap();
     std::process::abort();
 }
 
