@@ -90,6 +90,8 @@ impl Git {
             .iter()
             .flat_map(|o| String::from_utf8_lossy(o).lines().map(str::to_owned).collect::<Vec<_>>())
             .filter(|line| !line.starts_with("notice: "))
+            // Advice about links that a checkout does not follow; the names themselves are accepted.
+            .filter(|line| !line.contains(": mailmapSymlink:") && !line.contains(": gitignoreSymlink:"))
             .collect();
         if status.success() && said.is_empty() {
             Ok(())
