@@ -17,6 +17,10 @@ pub(crate) const LITTER: &[&str] = &[
     ".*.sw[a-p]",
     ".#*",
     "\\#*\\#",
+    // Only files are editors' litter.
+    "!.*.sw[a-p]/",
+    "!.#*/",
+    "!\\#*\\#/",
 ];
 
 /// What tools make again by themselves: left out where no git repository says what counts. Names that also stand for real
