@@ -68,7 +68,8 @@ impl Marks {
 impl<'t, S: Sink> Walk<'t, '_, S> {
     pub(super) fn enter_root(&self, w: &mut Worker<'t, S>) -> Result<(), Halt> {
         let root_error = |e: Errno| ScanError::Io { path: self.root.to_owned(), source: e.into() };
-        let fd = rustix::io::fcntl_dupfd_cloexec(&self.start.fd, 0).map_err(root_error)?;
+        // Opened anew: a duplicate would share the place up to which the directory was listed.
+        let fd = handle::open_dir(self.start.fd.as_fd(), c".").map_err(root_error)?;
         self.enter(w, None, fd, KEEP, self.start.record, 0)
     }
 

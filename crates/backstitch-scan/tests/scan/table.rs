@@ -1,1 +1,192 @@
-//! Tests.
+//! The table is a cache: damaged in any way it is no table, never a wrong one.
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+};
+
+use backstitch_scan::*;
+
+use crate::support::*;
+
+const FILES: [&str; 2] = ["stat.base", "stat.log"];
+
+fn world_with_log() -> World {
+    let world = World::new();
+    for i in 0..30 {
+        world.write(&format!("dir{}/file{i}", i % 7), format!("content {i}"));
+    }
+    let setup = Setup::of(world.root());
+    world.scan(&setup);
+    world.write("dir3/file3", "changed");
+    world.scan(&setup);
+    world
+}
+
+#[test]
+fn any_damage_reads_as_no_table() {
+    let world = world_with_log();
+    let setup = Setup::of(world.root());
+    assert!(world.table().is_some());
+    for name in FILES {
+        let path = world.state.path().join(name);
+        let good = fs::read(&path).unwrap();
+        let mut dice = Dice(1);
+        let places: Vec<usize> = (0..good.len().min(64)).chain((0..80).map(|_| dice.roll(good.len()))).collect();
+        for at in places {
+            let mut bad = good.clone();
+            bad[at] ^= 1 << dice.roll(8);
+            replace(&path, &bad);
+            match world.table() {
+                None => {}
+                // Only the name of the base can differ and leave a whole file: then the log does not count, and what it
+                // held is seen on the disk.
+                Some(table) => {
+                    let sink = Memory::default();
+                    let full = setup.scan(world.root(), None, &sink);
+                    let known = setup.scan(world.root(), Some(&table), &world.sink);
+                    assert_eq!(known.root, full.root, "{name} at {at}");
+                }
+            }
+        }
+        for len in (0..64).chain((0..40).map(|_| dice.roll(good.len()))).filter(|len| *len < good.len()) {
+            replace(&path, &good[..len]);
+            if let Some(table) = world.table() {
+                let full = setup.scan(world.root(), None, &Memory::default());
+                assert_eq!(setup.scan(world.root(), Some(&table), &world.sink).root, full.root, "{name} cut to {len}");
+                assert_eq!(len, 28, "only a log without any segment is whole");
+            }
+        }
+        replace(&path, &good);
+    }
+    assert!(world.table().is_some());
+}
+
+/// As the table's own code does: the old file may be mapped.
+fn replace(path: &std::path::Path, bytes: &[u8]) {
+    let new = path.with_extension("test");
+    fs::write(&new, bytes).unwrap();
+    fs::rename(new, path).unwrap();
+}
+
+#[test]
+fn without_its_base_or_log() {
+    let world = world_with_log();
+    let setup = Setup::of(world.root());
+    let log = world.state.path().join("stat.log");
+    let kept = fs::read(&log).unwrap();
+    fs::remove_file(&log).unwrap();
+    world.check(&setup);
+    world.check_unchanged(&setup);
+    // A log of another base does not count.
+    let other = world_with_log();
+    fs::copy(other.state.path().join("stat.base"), world.state.path().join("stat.base2")).unwrap();
+    fs::rename(world.state.path().join("stat.base2"), world.state.path().join("stat.base")).unwrap();
+    replace(&log, &kept);
+    let table = world.table().expect("a base alone is a table");
+    let full = setup.scan(world.root(), None, &Memory::default());
+    assert_eq!(setup.scan(world.root(), Some(&table), &world.sink).root, full.root);
+    fs::remove_file(world.state.path().join("stat.base")).unwrap();
+    assert!(world.table().is_none());
+    world.check(&setup);
+}
+
+#[test]
+fn files_are_private_and_the_note_is_kept() {
+    let world = world_with_log();
+    for entry in fs::read_dir(world.state.path()).unwrap().flatten() {
+        assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{:?}", entry.file_name());
+    }
+    assert_eq!(world.table().unwrap().note(), "note");
+    let setup = Setup::of(world.root());
+    world.write("dir1/more", "x");
+    let table = world.table();
+    let outcome = setup.scan(world.root(), table.as_ref(), &world.sink);
+    outcome.update.unwrap().save(world.state.path(), b"another \0 note".as_bstr()).unwrap();
+    assert_eq!(world.table().unwrap().note().as_bytes(), b"another \0 note");
+    assert!(Table::open(&world.path("nowhere")).is_none());
+}
+
+#[test]
+fn the_log_grows_and_is_folded_into_the_base() {
+    let world = world_with_log();
+    let setup = Setup::of(world.root());
+    let base = || fs::metadata(world.state.path().join("stat.base")).unwrap().ino();
+    let log = || fs::metadata(world.state.path().join("stat.log")).unwrap().len();
+    let (first, before) = (base(), log());
+    world.write("dir4/file4", "changed too");
+    world.check(&setup);
+    assert!(base() == first && log() > before, "a small change is appended");
+    let mut folded = false;
+    for i in 0..200 {
+        world.write(&format!("dir{}/f{i}", i % 7), "x".repeat(i));
+        world.scan(&setup);
+        folded |= base() != first;
+    }
+    assert!(folded);
+    world.check(&setup);
+    world.check_unchanged(&setup);
+}
+
+#[test]
+fn of_two_savers_the_second_gives_way() {
+    let world = world_with_log();
+    let setup = Setup::of(world.root());
+    let table = world.table();
+    world.write("dir1/one", "1");
+    let one = setup.scan(world.root(), table.as_ref(), &world.sink).update.unwrap();
+    world.write("dir2/two", "2");
+    let two = setup.scan(world.root(), table.as_ref(), &world.sink).update.unwrap();
+    two.save(world.state.path(), b"two".as_bstr()).unwrap();
+    one.save(world.state.path(), b"one".as_bstr()).unwrap();
+    assert_eq!(world.table().unwrap().note(), "two");
+    world.check_unchanged(&setup);
+}
+
+#[test]
+fn a_saver_that_finds_the_lock_taken_gives_way() {
+    let world = world_with_log();
+    let setup = Setup::of(world.root());
+    let lock = fs::File::options().write(true).open(world.state.path().join("stat.lock")).unwrap();
+    lock.lock().unwrap();
+    world.write("dir1/one", "1");
+    let table = world.table();
+    let update = setup.scan(world.root(), table.as_ref(), &world.sink).update.unwrap();
+    update.save(world.state.path(), b"lost".as_bstr()).unwrap();
+    assert_eq!(world.table().unwrap().note(), "note");
+}
+
+#[test]
+fn many_savers_at_once() {
+    let world = world_with_log();
+    let setup = Setup::of(world.root());
+    std::thread::scope(|scope| {
+        for i in 0..4 {
+            let (world, setup) = (&world, &setup);
+            scope.spawn(move || {
+                for n in 0..10 {
+                    world.write(&format!("dir{i}/new{n}"), format!("{i} {n}"));
+                    let table = world.table();
+                    let outcome = setup.scan(world.root(), table.as_ref(), &world.sink);
+                    if let Some(update) = outcome.update {
+                        update.save(world.state.path(), b"x".as_bstr()).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    assert!(world.table().is_some(), "whole whoever came first");
+    world.check(&setup);
+    world.check_unchanged(&setup);
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_no_harm() {
+    let world = world_with_log();
+    let setup = Setup::of(world.root());
+    world.write("dir1/one", "1");
+    let table = world.table();
+    let update = setup.scan(world.root(), table.as_ref(), &world.sink).update.unwrap();
+    assert!(update.save(&world.path("nowhere"), b"x".as_bstr()).is_err());
+    world.check(&setup);
+}
