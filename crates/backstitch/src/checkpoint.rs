@@ -491,13 +491,7 @@ impl Workspace {
         for (name, why) in &rows.damaged {
             warnings.push(format!("{name} is damaged: {why}"));
         }
-        let parent = rows
-            .all
-            .iter()
-            .rev()
-            .find(|c| c.record.state != State::Failed && c.record.state != State::Gap
-                && (options.session.is_none() || c.record.session == options.session))
-            .or(rows.newest());
+        let parent = rows.parent(options.session.as_deref());
         let odb = self.odb()?;
         let (base, outside) = match parent {
             Some(p) => {

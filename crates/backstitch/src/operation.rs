@@ -328,7 +328,8 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
         Some(c) => tree::Root::read(&odb, &c.tree)?.outside,
         None => DirRef::default(),
     };
-    let new = NewRow { options: &row, parent: rows.newest(), operation: Some(id.clone()), notes: Vec::new() };
+    let parent = rows.parent(row.session.as_deref());
+    let new = NewRow { options: &row, parent, operation: Some(id.clone()), notes: Vec::new() };
     let (safety, before) = checkpoint::build_record(ws, rows, &live, before_files, outside, new)?;
     let edits = plan.items.iter().filter(|i| i.action.changes() && i.result == Progress::Pending).map(|i| {
         let put = i.to.as_ref().map(|s| Put { node: s.node.clone(), attrs: s.attrs.clone(), dir: None });

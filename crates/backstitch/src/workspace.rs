@@ -565,6 +565,21 @@ impl Rows {
         self.all.last()
     }
 
+    /// The row that a new one is compared with: the newest of its session that `@` counts, else the newest that `@`
+    /// counts, else the newest.
+    pub fn parent(&self, session: Option<&str>) -> Option<&Checkpoint> {
+        let counted = |c: &&Checkpoint| {
+            c.record.kind.is_counted() && matches!(c.record.state, record::State::Complete | record::State::Partial)
+        };
+        let own = |c: &&Checkpoint| session.is_none() || c.record.session.as_deref() == session;
+        self.all
+            .iter()
+            .rev()
+            .find(|c| counted(c) && own(c))
+            .or_else(|| self.all.iter().rev().find(counted))
+            .or_else(|| self.newest())
+    }
+
     /// By id.
     pub fn by_id(&self, id: &str) -> Option<&Checkpoint> {
         self.all.iter().find(|c| c.record.id == id)

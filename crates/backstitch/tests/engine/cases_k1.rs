@@ -1,0 +1,252 @@
+//! K1: a restore never deletes or changes what it has no evidence about.
+
+use std::fs;
+
+use backstitch::{
+    checkpoint,
+    record::{Kind, State},
+    restore,
+    workspace::Control,
+};
+use backstitch_testkit::{Compare, privilege};
+
+use crate::world::{World, action, same};
+
+#[test]
+fn r01_paths_that_match_are_neither_deleted_nor_opened() {
+    let w = World::new();
+    w.write("a.txt", "1");
+    w.write("out/data.jsonl", "[]");
+    let c = w.checkpoint();
+    w.write("a.txt", "2");
+    let out = w.model().filter(|p, _| p.starts_with(b"out"));
+    let o = w.restore(&c);
+    assert_eq!(o.items.iter().filter(|i| i.action.as_str() == "delete").count(), 0);
+    let after = w.model().filter(|p, _| p.starts_with(b"out"));
+    out.assert_same(&after, &Compare::untouched(), "out/");
+    assert_eq!(w.read("a.txt"), "1");
+}
+
+#[test]
+fn r01_ignored_and_unseen_outputs_stay() {
+    let w = World::new();
+    w.write(".gitignore", "out/\n*.log\n");
+    w.write("a.txt", "1");
+    let c = w.checkpoint();
+    w.write("out/data.jsonl", "[]");
+    w.write("run.log", "new and ignored");
+    w.write("a.txt", "2");
+    let o = w.restore(&c);
+    assert_eq!(o.items.iter().filter(|i| i.action.as_str() == "delete").count(), 0, "{:?}", o.items);
+    assert!(w.exists("out/data.jsonl") && w.exists("run.log"));
+    assert_eq!(w.read("a.txt"), "1");
+}
+
+#[test]
+fn r04_when_rules_cannot_be_read_nothing_is_recorded_as_unignored() {
+    if !privilege::is_root() {
+        return backstitch_testkit::skip::skip("r04", "needs root to drop its user id");
+    }
+    let w = World::new();
+    w.write(".gitignore", "secret/\n");
+    w.write("secret/key", "k");
+    w.write("a", "1");
+    open_to_all(&w);
+    let c = privilege::run_as(65534, || w.checkpoint()).unwrap();
+    w.chmod(".gitignore", 0o000);
+    let e = privilege::run_as(65534, || w.record(checkpoint::Options::default()).map(|_| ())).unwrap();
+    if let Err(e) = e {
+        assert!(e.to_string().contains(".gitignore"), "{e}");
+    } else {
+        let rows = w.open().rows().unwrap();
+        let last = rows.newest().unwrap();
+        assert_ne!(last.record.state, State::Complete);
+    }
+    let before = w.model();
+    let done = privilege::run_as(65534, || w.restore_with(&c, restore::Options::default()).map(|_| ())).unwrap();
+    drop(done);
+    assert!(w.exists("secret/key"));
+    let keep = |m: &backstitch_testkit::TreeModel| m.filter(|p, _| p.starts_with(b"secret"));
+    keep(&before).assert_same(&keep(&w.model()), &Compare::untouched(), "secret/");
+}
+
+pub fn open_to_all(w: &World) {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    fs::set_permissions(w.dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let mut stack = vec![w.root()];
+    while let Some(d) = stack.pop() {
+        chown(&d, Some(65534), Some(65534)).unwrap();
+        for e in fs::read_dir(&d).unwrap().flatten() {
+            std::os::unix::fs::lchown(e.path(), Some(65534), Some(65534)).unwrap();
+            if e.file_type().unwrap().is_dir() {
+                stack.push(e.path());
+            }
+        }
+    }
+}
+
+#[test]
+fn r06_names_of_every_script_are_raw_bytes() {
+    let w = World::new();
+    for n in ["公共.cpp", "仕様.md", "한국어.txt", "плюс.rs"] {
+        w.write(n, "then");
+    }
+    let old = w.model();
+    let c = w.checkpoint();
+    for n in ["公共.cpp", "仕様.md", "한국어.txt", "плюс.rs"] {
+        w.write(n, "now");
+    }
+    let o = w.restore(&c);
+    assert_eq!(o.items.len(), 4);
+    same(&old, &w.model(), "restored");
+}
+
+#[test]
+fn r07_an_implausibly_empty_row_is_no_target() {
+    let w = World::new();
+    for i in 0..300 {
+        w.write(&format!("d{}/f{i}", i % 7), "x");
+    }
+    w.checkpoint();
+    // The snapshot step sees nothing at all.
+    let aside = w.dir.path().join("aside");
+    fs::create_dir(&aside).unwrap();
+    for i in 0..7 {
+        fs::rename(w.path(&format!("d{i}")), aside.join(format!("d{i}"))).unwrap();
+    }
+    let empty = w.checkpoint();
+    for i in 0..7 {
+        fs::rename(aside.join(format!("d{i}")), w.path(&format!("d{i}"))).unwrap();
+    }
+    let before = w.model();
+    let e = w.restore_with(&empty, restore::Options::default()).unwrap_err();
+    assert_eq!(e.code.as_str(), "not-restorable");
+    before.assert_same(&w.model(), &Compare::untouched(), "refused");
+    assert!(empty.record.notes.iter().any(|n| n.contains("less than half")), "{:?}", empty.record.notes);
+}
+
+#[test]
+fn r08_a_full_restore_saves_what_it_removes() {
+    let w = World::new();
+    w.write("readme", "x");
+    let c = w.checkpoint();
+    for i in 0..500 {
+        w.write(&format!("code/f{i}"), format!("{i}"));
+    }
+    let full = w.model();
+    let o = w.restore(&c);
+    let safety = o.safety.unwrap();
+    assert!(!w.exists("code"));
+    let saved = w.find(&safety).unwrap();
+    assert_eq!((saved.record.files, saved.record.kind), (501, Kind::Safety));
+    w.undo().unwrap();
+    same(&full, &w.model(), "undone");
+}
+
+#[test]
+fn r08_no_delete_keeps_what_came_later() {
+    let w = World::new();
+    w.write("readme", "x");
+    let c = w.checkpoint();
+    w.write("readme", "y");
+    w.write("code/f", "1");
+    let o = w.restore_with(&c, restore::Options { no_delete: true, ..Default::default() }).unwrap();
+    assert_eq!(action(&o, "code/f").as_deref(), Some("keep:no-delete"));
+    assert!(!o.partial);
+    assert_eq!((w.read("readme"), w.read("code/f")), ("x".into(), "1".into()));
+}
+
+#[test]
+fn r11_what_a_limit_left_out_is_listed_and_never_touched() {
+    let mut w = World::new();
+    w.set("BACKSTITCH_LIMITS_NEW_FILE", "100KiB");
+    let bytes: Vec<u8> = (0..300_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    w.write("model.bin", &bytes);
+    w.write("a", "1");
+    let c = w.record(checkpoint::Options::default()).unwrap();
+    assert!(c.is_partial());
+    let row = c.checkpoint.unwrap();
+    let skip = &row.record.skipped[0];
+    assert_eq!((skip.path.as_str(), skip.reason.as_str()), ("model.bin", "limit"));
+    w.write("a", "2");
+    let before = w.model().filter(|p, _| p == b"model.bin");
+    w.restore(&row);
+    before.assert_same(&w.model().filter(|p, _| p == b"model.bin"), &Compare::untouched(), "model.bin");
+    assert_eq!(w.read("a"), "1");
+    // Limits lowered or raised later change nothing about what that row says.
+    w.set("BACKSTITCH_LIMITS_NEW_FILE", "1GiB");
+    w.restore(&row);
+    assert!(w.exists("model.bin"));
+}
+
+#[test]
+fn t11_a_rule_that_appears_later_is_no_deletion() {
+    let w = World::new();
+    w.write("keep.dat", "precious");
+    w.write("big/x", "1");
+    let c = w.checkpoint();
+    w.write(".gitignore", "*.dat\nbig/\n");
+    let d = w.record(checkpoint::Options::default()).unwrap().checkpoint.unwrap();
+    assert_eq!(d.record.summary.deleted, 0, "{:?}", d.record.summary);
+    let diff = w.open().diff(Some(&c), Some(&d), &Default::default(), &Control::default()).unwrap();
+    assert!(diff.changes.iter().all(|c| c.status.as_str() != "D"), "{:?}", diff.changes);
+    // Going back to the row with the rule does not delete what it leaves out.
+    fs::remove_file(w.path(".gitignore")).unwrap();
+    w.write("keep.dat", "newer");
+    w.restore(&d);
+    assert_eq!(w.read("keep.dat"), "precious", "a small ignored file is kept, and put back");
+    assert!(w.exists("big/x"));
+}
+
+#[test]
+fn t11_rules_of_then_protect_what_was_not_there_then() {
+    let w = World::new();
+    w.write(".gitignore", "*.dat\n");
+    w.write("a", "1");
+    let c = w.checkpoint();
+    fs::remove_file(w.path(".gitignore")).unwrap();
+    w.write("new.dat", "made when no rule spoke of it");
+    let o = w.restore(&c);
+    assert_eq!(action(&o, "new.dat").as_deref(), Some("keep:ignored-then"));
+    assert!(w.exists("new.dat") && w.exists(".gitignore"));
+}
+
+#[test]
+fn s3_named_paths_only() {
+    let w = World::new();
+    w.write("a", "1");
+    w.write("b", "1");
+    w.write("d/c", "1");
+    let c = w.checkpoint();
+    w.write("a", "2");
+    w.write("b", "2");
+    w.write("d/new", "2");
+    w.write("new", "2");
+    let o = w
+        .restore_with(&c, restore::Options { paths: vec!["a".into(), "d".into()], ..Default::default() })
+        .unwrap();
+    assert!(!o.partial, "{:?}", o.items);
+    assert_eq!((w.read("a"), w.read("b")), ("1".into(), "2".into()));
+    assert!(!w.exists("d/new"), "inside the named scope the rule of evidence holds");
+    assert!(w.exists("new"), "outside nothing happens");
+    let e = w
+        .restore_with(&c, restore::Options { paths: vec!["nowhere".into()], ..Default::default() })
+        .unwrap_err();
+    assert_eq!((e.code.as_str(), e.path.unwrap().to_string().as_str()), ("no-such-path", "nowhere"));
+}
+
+#[test]
+fn s2_21_names_are_literal_and_globs_are_asked_for() {
+    let w = World::new();
+    for n in ["note[1].txt", "note1.txt", "d/note1.txt", "*"] {
+        w.write(n, "then");
+    }
+    let c = w.checkpoint();
+    for n in ["note[1].txt", "note1.txt", "d/note1.txt", "*"] {
+        w.write(n, "now");
+    }
+    w.restore_with(&c, restore::Options { paths: vec!["note[1].txt".into(), "*".into()], ..Default::default() }).unwrap();
+    assert_eq!((w.read("note[1].txt"), w.read("note1.txt"), w.read("*")), ("then".into(), "now".into(), "then".into()));
+    w.restore_with(&c, restore::Options { globs: vec!["note*.txt".into()], ..Default::default() }).unwrap();
+    assert_eq!((w.read("note1.txt"), w.read("d/note1.txt")), ("then".into(), "then".into()));
+}
