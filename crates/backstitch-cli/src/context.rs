@@ -117,6 +117,8 @@ impl Context {
         if let Some(said) = &ws.recovered {
             self.ui.recovered(said);
         }
+        // A broken file of settings is never passed over in silence.
+        self.ui.warn_all(&ws.settings().warnings);
         Ok(ws)
     }
 

@@ -2,11 +2,19 @@
 
 use std::{fmt::Write, path::Path};
 
-use backstitch::error::{Code, Error, Result};
+use backstitch::{
+    error::{Code, Error, Result},
+    settings::{Form, Guard, KEYS, Key, env_name},
+};
 use clap::{Command, CommandFactory};
 use serde_json::{Value, json};
 
-use crate::{table::Cli, text, ui::Ui};
+use crate::{
+    problem,
+    table::{Cli, Page},
+    text,
+    ui::Ui,
+};
 
 fn command() -> Command {
     let mut c = Cli::command().term_width(0);
@@ -75,9 +83,12 @@ pub fn man(ui: &Ui, out: Option<&Path>) -> Result<u8> {
     Ok(0)
 }
 
-/// The reference page of the commands, in Markdown.
-pub fn reference(ui: &Ui) -> Result<u8> {
-    let page = reference_page();
+/// A reference page, in Markdown.
+pub fn reference(ui: &Ui, page: Page) -> Result<u8> {
+    let page = match page {
+        Page::Commands => commands_page(),
+        Page::Settings => settings_page(),
+    };
     if ui.json {
         ui.document(json!({"page": page}))?;
     } else {
@@ -168,7 +179,7 @@ fn section(c: &Command, name: &str, examples: &Value, out: &mut String) {
 /// What the commands print with `--json`, as the tests have seen it.
 const EXAMPLES: &str = include_str!("examples.json");
 
-fn reference_page() -> String {
+fn commands_page() -> String {
     let c = command();
     let examples: Value = serde_json::from_str(EXAMPLES).unwrap_or_default();
     let mut out = String::from(
@@ -184,12 +195,67 @@ fn reference_page() -> String {
     for s in c.get_subcommands().filter(|s| !s.is_hide_set() && s.get_name() != "help") {
         section(s, s.get_name(), &examples, &mut out);
     }
-    out.push_str("\n## Errors\n\nWith `--json`, an error is one document on standard error, for example:\n\n");
+    out.push_str(
+        "\n## Errors\n\nWith `--json`, an error is one document on standard error, for example:\n\n",
+    );
     let text = serde_json::to_string_pretty(&examples["error"]).unwrap_or_default();
     let _ = write!(out, "```json\n{text}\n```\n");
-    out.push_str("\nThe `code` of an error document is one of these.\n\n| code | exit code |\n|---|---|\n");
+    out.push_str(
+        "\nThe `code` is one of these. `hint` says what to do; where nothing more exact is known, it is the last column.\n",
+    );
+    out.push_str("\n| code | exit code | what to do |\n|---|---|---|\n");
     for code in Code::ALL {
-        let _ = writeln!(out, "| `{}` | {} |", code.as_str(), code.exit());
+        let hint = problem::general(*code).unwrap_or_default();
+        let _ = writeln!(out, "| `{}` | {} | {hint} |", code.as_str(), code.exit());
+    }
+    out
+}
+
+fn form(k: &Key) -> String {
+    match k.form {
+        Form::Bool => "`true` or `false`".to_owned(),
+        Form::Bytes => "a size: bytes, or text such as `32MiB`".to_owned(),
+        Form::Int => "a whole number".to_owned(),
+        Form::Seconds => "seconds".to_owned(),
+        Form::List => "a list of texts".to_owned(),
+        Form::Choice(words) => words.iter().map(|w| format!("`{w}`")).collect::<Vec<_>>().join(", "),
+    }
+}
+
+fn guard(k: &Key) -> String {
+    match k.guard {
+        Guard::Free => "no".to_owned(),
+        Guard::Any => "yes".to_owned(),
+        Guard::Lower => "if it is lower".to_owned(),
+        Guard::Higher => "if it is higher".to_owned(),
+        Guard::Words(words) => {
+            format!("if it is {}", words.iter().map(|w| format!("`{w}`")).collect::<Vec<_>>().join(" or "))
+        }
+    }
+}
+
+fn settings_page() -> String {
+    let mut out = String::from(
+        "# Settings\n\n<!-- Made by `backstitch reference settings > docs/reference/settings.md`; a test fails when it is out of date. -->\n",
+    );
+    out.push_str(
+        "\nA setting comes from the environment, else from the project's file (`.backstitch.toml` at the workspace's root), \
+         else from the user's file (`backstitch config path` names it), else it has its default. A file that cannot be read \
+         is a warning, and the layer below it holds.\n\nProject files come with clones and can be written by agents: a value \
+         of theirs that narrows what is kept holds only after `backstitch config trust`, for exactly that content of the file.\n",
+    );
+    out.push_str("\n| setting | value | default | environment | needs trust in a project | meaning |\n|---|---|---|---|---|---|\n");
+    for k in KEYS {
+        let _ = writeln!(
+            out,
+            "| `{}` | {} | `{}` | `{}` | {} | {} |",
+            k.name,
+            form(k),
+            k.default.trim_matches('"'),
+            env_name(k),
+            guard(k),
+            k.help
+        );
     }
     out
 }

@@ -38,7 +38,7 @@ fn hint(e: &Error) -> Option<String> {
 }
 
 /// What helps against every error of this code, where the library says nothing more exact.
-fn general(code: Code) -> Option<&'static str> {
+pub fn general(code: Code) -> Option<&'static str> {
     Some(match code {
         Code::Failed => "`backstitch doctor` checks the surroundings",
         Code::Io => "check that the path exists and that you may read and write it",

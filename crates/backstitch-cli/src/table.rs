@@ -72,7 +72,7 @@ pub struct Global {
     /// One JSON document on standard output; errors as JSON on standard error. Never asks.
     #[arg(long, global = true)]
     pub json: bool,
-    /// Only results and errors.
+    /// Only results, warnings and errors.
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
     /// Tell more: everything that was skipped, absolute times.
@@ -167,9 +167,9 @@ pub enum Command {
     Stores(Stores),
     /// Attach the store of a folder that was moved here.
     Relink(Relink),
-    /// Print the reference page of the commands.
+    /// Print a reference page, in Markdown.
     #[command(hide = true)]
-    Reference,
+    Reference(Reference),
 }
 
 /// What a row is recorded for.
@@ -549,6 +549,23 @@ pub struct Man {
     /// Write one page for each command into this folder.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub out: Option<PathBuf>,
+}
+
+/// `reference`
+#[derive(Args, Debug)]
+pub struct Reference {
+    /// Which page.
+    #[arg(value_name = "PAGE", default_value = "commands")]
+    pub page: Page,
+}
+
+/// A reference page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Page {
+    /// Commands, their options and shapes, error codes.
+    Commands,
+    /// Settings.
+    Settings,
 }
 
 /// `config`

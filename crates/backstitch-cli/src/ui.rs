@@ -50,6 +50,7 @@ pub struct Ui {
     out: RefCell<BufWriter<Stdout>>,
     broken: Cell<bool>,
     recovered: RefCell<Option<String>>,
+    warned: RefCell<Vec<String>>,
 }
 
 impl Ui {
@@ -74,6 +75,7 @@ impl Ui {
             out: RefCell::new(BufWriter::with_capacity(1 << 16, io::stdout())),
             broken: Cell::new(false),
             recovered: RefCell::new(None),
+            warned: RefCell::new(Vec::new()),
         }
     }
 
@@ -106,6 +108,14 @@ impl Ui {
     pub fn document(&self, mut value: Value) -> Result<()> {
         if let (Some(m), Some(said)) = (value.as_object_mut(), self.recovered.borrow().as_ref()) {
             m.insert("recovered".to_owned(), said.clone().into());
+        }
+        if let Some(m) = value.as_object_mut().filter(|_| !self.warned.borrow().is_empty()) {
+            let list = m.entry("warnings").or_insert_with(|| Value::Array(Vec::new()));
+            for w in self.warned.borrow().iter() {
+                if let Some(list) = list.as_array_mut().filter(|l| !l.iter().any(|x| x == w)) {
+                    list.push(w.clone().into());
+                }
+            }
         }
         let mut text = serde_json::to_string(&value).map_err(|e| Error::new(Code::Failed, e.to_string()))?;
         text.push('\n');
@@ -161,8 +171,12 @@ impl Ui {
         }
     }
 
-    /// A warning: in JSON it is part of the document.
+    /// A warning, said once: in JSON it is part of the document.
     pub fn warn(&self, message: &str) {
+        if self.warned.borrow().iter().any(|w| w == message) {
+            return;
+        }
+        self.warned.borrow_mut().push(message.to_owned());
         if !self.json {
             self.say(format!("{} {}", self.paint_err(style::WARNING, "warning:"), text::sentence(message)));
         }

@@ -48,7 +48,6 @@ pub fn get(cx: &Context, name: &str) -> Result<u8> {
         cx.ui.line(shown(key.form, value))?;
         cx.ui.finish()?;
         cx.ui.note(format!("source: {}", word(source)));
-        cx.ui.warn_all(&ws.settings().warnings);
     }
     Ok(0)
 }
@@ -85,8 +84,6 @@ pub fn list(cx: &Context) -> Result<u8> {
         })
         .collect();
     cx.ui.print(text::columns(&table, None, cx.ui.colour))?;
-    cx.ui.finish()?;
-    cx.ui.warn_all(&s.warnings);
     Ok(0)
 }
 
@@ -127,7 +124,6 @@ pub fn set(cx: &Context, a: &Set) -> Result<u8> {
     if from != if a.project { "project" } else { "user" } {
         cx.ui.warn(&format!("the value in force comes from the {from} settings"));
     }
-    cx.ui.warn_all(&ws.settings().warnings);
     Ok(0)
 }
 

@@ -45,7 +45,7 @@ pub fn run(cx: &Context, command: Command) -> Result<u8> {
         Command::Export(a) => export::run(cx, &a),
         Command::Completions(a) => pages::completions(&cx.ui, a.shell),
         Command::Man(a) => pages::man(&cx.ui, a.out.as_deref()),
-        Command::Reference => pages::reference(&cx.ui),
+        Command::Reference(a) => pages::reference(&cx.ui, a.page),
         Command::Config(Config::Get(a)) => config::get(cx, &a.key),
         Command::Config(Config::Set(a)) => config::set(cx, &a),
         Command::Config(Config::List) => config::list(cx),

@@ -81,7 +81,9 @@ fn two_is_wrong_usage() {
 fn two_is_an_ambiguous_name_with_the_list() {
     let w = World::new();
     let ids = [w.save(&["-m", "twice"]), w.save(&["-m", "twice"])];
-    for args in [&["restore", "twice"][..], &["show", "label:twice"], &["cat", "twice:a.txt"], &["delete", "twice"]] {
+    for args in
+        [&["restore", "twice"][..], &["show", "label:twice"], &["cat", "twice:a.txt"], &["delete", "twice"]]
+    {
         let e = w.fails(2, args);
         assert_eq!(code(&e), "ambiguous");
         let list = e["list"].to_string();
@@ -154,7 +156,16 @@ fn four_is_not_there() {
 #[test]
 fn four_is_a_folder_without_a_store() {
     let w = World::new();
-    for args in [&["list"][..], &["show", "@"], &["diff"], &["undo"], &["redo"], &["operations"], &["verify"], &["log", "a"]] {
+    for args in [
+        &["list"][..],
+        &["show", "@"],
+        &["diff"],
+        &["undo"],
+        &["redo"],
+        &["operations"],
+        &["verify"],
+        &["log", "a"],
+    ] {
         let e = w.fails(4, args);
         assert_eq!((code(&e), e["path"].as_str()), ("no-such-store", w.ws.to_str()), "{args:?}");
     }
@@ -165,9 +176,12 @@ fn four_is_a_folder_without_a_store() {
 fn five_is_refused() {
     let (w, id) = World::changed();
     for path in ["/etc/passwd", "../x", "sub/../../x"] {
-        for args in
-            [&["restore", &id, "--", path][..], &["checkpoint", "--", path], &["diff", "--", path], &["log", path]]
-        {
+        for args in [
+            &["restore", &id, "--", path][..],
+            &["checkpoint", "--", path],
+            &["diff", "--", path],
+            &["log", path],
+        ] {
             let e = w.fails(5, args);
             assert_eq!((code(&e), e["path"].as_str()), ("unsafe-path", Some(path)), "{args:?}");
         }
@@ -331,7 +345,10 @@ fn seven_is_a_row_that_cannot_be_read() {
     let id = w.save(&[]);
     let run = w.run(&["list"]);
     assert_eq!(run.code, Some(0), "{run}");
-    assert!(run.stderr.contains("warning: ") && String::from_utf8_lossy(&run.stdout).contains(&id[..8]), "{run}");
+    assert!(
+        run.stderr.contains("warning: ") && String::from_utf8_lossy(&run.stdout).contains(&id[..8]),
+        "{run}"
+    );
     assert_eq!(w.json(&["list"])["damaged"].as_array().unwrap().len(), 1);
 }
 

@@ -1,0 +1,89 @@
+//! `export`
+
+use std::{fs, process::Command};
+
+use backstitch_testkit::{Compare, Git, TreeModel, privilege::has_program};
+
+use crate::support::World;
+
+#[test]
+fn as_a_folder() {
+    let (w, id) = World::recorded();
+    let want = TreeModel::read(&w.ws).unwrap();
+    w.write("a.txt", "changed\n");
+    let out = w.top.join("out");
+    let v = w.json(&["export", &id, out.to_str().unwrap()]);
+    assert_eq!((v["checkpoint"].as_str(), v["form"].as_str()), (Some(id.as_str()), Some("folder")));
+    want.assert_same(&TreeModel::read(&out).unwrap(), &Compare::default(), "the export");
+    // Not over something.
+    let run = w.cli.json(&w.ws, ["export", &id, out.to_str().unwrap()]).unwrap();
+    assert_eq!(run.code, Some(5), "{run}");
+    assert!(run.stderr.contains(out.to_str().unwrap()), "{run}");
+}
+
+#[test]
+fn as_an_archive() {
+    backstitch_testkit::require!(has_program("tar"), "needs tar");
+    let (w, id) = World::recorded();
+    let want = TreeModel::read(&w.ws).unwrap();
+    let file = w.top.join("x.tar");
+    w.json(&["export", &id, "--tar", file.to_str().unwrap()]);
+    let out = w.top.join("out");
+    fs::create_dir(&out).unwrap();
+    let status = Command::new("tar").arg("-xpf").arg(&file).arg("-C").arg(&out).status().unwrap();
+    assert!(status.success());
+    want.assert_same(&TreeModel::read(&out).unwrap(), &Compare::default(), "the archive");
+    assert_eq!(w.run(&["export", &id, "--tar", "-"]).stdout, fs::read(&file).unwrap());
+}
+
+#[test]
+fn as_a_patch() {
+    backstitch_testkit::require!(has_program("git"), "needs git");
+    let (w, first) = World::changed();
+    let second = w.save(&[]);
+    let want = TreeModel::read(&w.ws).unwrap();
+    let file = w.top.join("x.patch");
+    w.json(&["export", &second, "--patch", file.to_str().unwrap()]);
+    let out = w.top.join("out");
+    w.json(&["export", &first, out.to_str().unwrap()]);
+    let git = Git::new().unwrap();
+    git.run(&out, ["apply", file.to_str().unwrap()]).unwrap();
+    want.assert_same(&TreeModel::read(&out).unwrap(), &Compare::as_git(), "the patched folder");
+}
+
+#[test]
+fn as_a_bundle() {
+    backstitch_testkit::require!(has_program("git"), "needs git");
+    let (w, id) = World::recorded();
+    let file = w.top.join("x.bundle");
+    w.json(&["export", &id, "--bundle", file.to_str().unwrap()]);
+    let git = Git::new().unwrap();
+    git.run(&w.top, ["init", "-q", "clone"]).unwrap();
+    let heads = git.run(&w.top.join("clone"), ["bundle", "list-heads", file.to_str().unwrap()]).unwrap();
+    let commit = w.json(&["show", &id])["checkpoint"]["commit"].as_str().unwrap().to_owned();
+    assert!(String::from_utf8_lossy(&heads).contains(&commit));
+    let name = String::from_utf8_lossy(&heads).split_whitespace().nth(1).unwrap().to_owned();
+    git.run(&w.top.join("clone"), ["fetch", "-q", file.to_str().unwrap(), &name]).unwrap();
+    let text = git.run(&w.top.join("clone"), ["show", "FETCH_HEAD:files/a.txt"]).unwrap();
+    assert_eq!(text, b"one\ntwo\nthree\n");
+}
+
+#[test]
+fn a_file_that_is_there_stays() {
+    let (w, id) = World::recorded();
+    let file = w.top.join("x.tar");
+    fs::write(&file, "mine").unwrap();
+    let e = w.fails(5, &["export", &id, "--tar", file.to_str().unwrap()]);
+    assert_eq!((e["code"].as_str(), e["path"].as_str()), (Some("conflict"), file.to_str()));
+    assert_eq!(fs::read(&file).unwrap(), b"mine");
+    w.json(&["export", &id, "--tar", file.to_str().unwrap(), "--force"]);
+    assert!(fs::read(&file).unwrap().len() > 1000);
+    assert_eq!(fs::read_dir(&w.top).unwrap().count(), 2, "no temporary stays");
+    // Two documents cannot share one output.
+    let run = w.cli.json(&w.ws, ["export", &id, "--tar", "-"]).unwrap();
+    assert_eq!(
+        (run.code, run.error_code().as_deref(), run.stdout.len()),
+        (Some(2), Some("usage"), 0),
+        "{run}"
+    );
+}

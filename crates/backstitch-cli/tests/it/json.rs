@@ -1,0 +1,160 @@
+//! `--json`: exactly one document for every command, in the documented shape.
+
+use std::{fs, path::Path};
+
+use serde_json::{Map, Value};
+
+use crate::support::{Normal, World};
+
+/// Runs every command; the documents become the examples of the reference page.
+fn documents() -> (World, Map<String, Value>) {
+    let (w, first) = World::recorded();
+    w.write("a.txt", "one\nTWO\nthree\n");
+    w.write("new.txt", "new\n");
+    let mut all: Vec<(&str, Value)> = Vec::new();
+    let mut add = |name: &'static str, v: Value| all.push((name, v));
+    add("diff", w.json(&["diff", "--patch", "--", "a.txt"]));
+    w.write(".gitignore", "target/\n");
+    w.write("target/x", "x");
+    add(
+        "checkpoint",
+        w.json(&[
+            "checkpoint",
+            "-m",
+            "before the parser",
+            "--session",
+            "7f3a",
+            "--prompt",
+            "Rewrite the parser",
+        ]),
+    );
+    add("list", w.json(&["list", "--limit", "1"]));
+    add("show", w.json(&["show", "@"]));
+    add("cat", w.json(&["cat", "@:a.txt"]));
+    add("log", w.json(&["log", "a.txt", "--limit", "1"]));
+    add("restore", w.json(&["restore", &first, "--", "a.txt", "new.txt"]));
+    add("undo", w.json(&["undo"]));
+    add("redo", w.json(&["redo"]));
+    add("operations", w.json(&["operations", "--limit", "1"]));
+    add("status", w.json(&["status"]));
+    add("verify", w.json(&["verify"]));
+    add("doctor", w.json(&["doctor", "--drill"]));
+    add("pin", w.json(&["pin", &first]));
+    add("unpin", w.json(&["unpin", &first]));
+    add("label", w.json(&["label", &first, "start"]));
+    add("export", w.json(&["export", &first, w.top.join("copy").to_str().unwrap()]));
+    add("delete", w.json(&["delete", &first]));
+    add("config get", w.json(&["config", "get", "budget"]));
+    add("config set", w.json(&["config", "set", "--project", "exclude", "*.iso"]));
+    add("config path", w.json(&["config", "path"]));
+    add("config trust", w.json(&["config", "trust"]));
+    let mut list = w.json(&["config", "list"]);
+    list["settings"].as_array_mut().unwrap().truncate(1);
+    add("config list", list);
+    add("disable", w.json(&["disable"]));
+    add("enable", w.json(&["enable"]));
+    add("stores list", w.json(&["stores", "list"]));
+    let mut script = w.json(&["completions", "bash"]);
+    script["script"] = "…".into();
+    add("completions", script);
+    let mut page = w.json(&["man"]);
+    page["page"] = "…".into();
+    add("man", page);
+    let error = w.cli.json(&w.ws, ["restore", "@", "--", "nothing"]).unwrap();
+    add("error", serde_json::from_str::<Value>(&error.stderr).unwrap()["error"].clone());
+    let mut normal = Normal::new(&w);
+    // Ids are numbered in the order of their rows, whatever the order of keys.
+    normal.text(&first);
+    for c in w.json(&["list", "--all", "--reverse"])["checkpoints"].as_array().unwrap() {
+        normal.value(&c["id"]);
+    }
+    let mut out: Map<String, Value> = all.iter().map(|(n, v)| ((*n).to_owned(), normal.value(v))).collect();
+    let error = out["error"].clone();
+    out.insert("error".to_owned(), serde_json::json!({"error": error}));
+    let moved = w.top.join("moved");
+    fs::rename(&w.ws, &moved).unwrap();
+    let mut v = w.cli.json(&moved, ["relink", w.ws.to_str().unwrap()]).unwrap().ok().unwrap();
+    let own = w.cli.only_store().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
+    v["store"] = "/home/me/.local/share/backstitch/stores/moved-9e0d1c2b3a4f5e6d".into();
+    out.insert("relink".to_owned(), normal.value(&v));
+    let mut v = w.cli.json(&w.top, ["stores", "delete", &own]).unwrap().ok().unwrap();
+    v["deleted"][0] = "moved-9e0d1c2b3a4f5e6d".into();
+    let v = normal.value(&v);
+    out.insert("stores purge".to_owned(), v.clone());
+    out.insert("stores delete".to_owned(), v);
+    (w, out)
+}
+
+#[test]
+fn the_examples_of_the_reference_are_what_is_printed() {
+    let (_w, found) = documents();
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/examples.json");
+    let text = serde_json::to_string_pretty(&found).unwrap() + "\n";
+    if std::env::var_os("BACKSTITCH_UPDATE").is_some() {
+        fs::write(&file, &text).unwrap();
+    }
+    let stored = fs::read_to_string(&file).unwrap();
+    for (a, b) in stored.lines().zip(text.lines()) {
+        assert_eq!(a, b, "run the tests with BACKSTITCH_UPDATE=1, and look at what changed");
+    }
+    assert!(stored == text);
+}
+
+#[test]
+fn every_command_of_the_contract_has_its_shape() {
+    let (_w, d) = documents();
+    let keys = |v: &Value| -> Vec<String> { v.as_object().unwrap().keys().cloned().collect() };
+    let holds = |v: &Value, want: &str| {
+        let have = keys(v);
+        for k in want.split(' ') {
+            assert!(have.iter().any(|h| h == k), "{k} in {have:?}");
+        }
+    };
+    let row = "id kind session turn agent tool label prompt entry parent created state unchanged tree commit summary \
+               skipped scope retention pinned workspace bytes restorable";
+    holds(&d["checkpoint"]["checkpoint"], row);
+    holds(&d["list"]["checkpoints"][0], row);
+    holds(&d["show"]["checkpoint"], row);
+    holds(&d["show"]["checkpoint"]["skipped"][0], "path reason bytes");
+    holds(&d["show"]["checkpoint"]["summary"], "added modified deleted renamed");
+    holds(&d["show"]["changes"][0], "path old_path status mode_change binary added removed");
+    holds(&d["diff"], "from to changes patch");
+    for name in ["restore", "undo", "redo"] {
+        holds(&d[name], "operation dry_run plan target safety items counts verified partial");
+        holds(&d[name]["items"][0], "path action reason result");
+    }
+    holds(
+        &d["status"],
+        "workspace store enabled reason scope budget_bytes used_bytes checkpoints sessions last not_covered in_flight watcher",
+    );
+    holds(&d["error"]["error"], "code message path hint");
+}
+
+#[test]
+fn names_that_are_not_utf_8_are_exact() {
+    use std::os::unix::ffi::OsStrExt;
+    let (w, _) = World::recorded();
+    fs::write(w.ws.join(std::ffi::OsStr::from_bytes(b"\xff")), "x").unwrap();
+    let d = w.json(&["diff"]);
+    assert_eq!(
+        (&d["changes"][0]["path"], &d["changes"][0]["path_base64"]),
+        (&"\u{fffd}".into(), &"/w==".into())
+    );
+    let v = w.json(&["restore", "@"]);
+    assert_eq!(v["items"][0]["path_base64"], "/w==");
+}
+
+#[test]
+fn help_and_wrong_usage_with_json() {
+    let w = World::new();
+    for args in [&["nonsense", "--json"][..], &["--json"], &["--json", "restore"], &["config", "--json"]] {
+        let run = w.run(args);
+        assert_eq!((run.code, run.stdout.len()), (Some(2), 0), "{run}");
+        let e: Value = serde_json::from_str(&run.stderr).unwrap();
+        assert_eq!(e["error"]["code"], "usage");
+        assert!(e["error"]["hint"].is_string());
+    }
+    // After `--` it is a path.
+    let run = w.run(&["restore", "--", "--json"]);
+    assert!(run.code == Some(2) && run.stderr.starts_with("error: "), "{run}");
+}

@@ -1,0 +1,160 @@
+//! `restore`, option by option.
+
+use std::{fs, os::unix::fs::PermissionsExt};
+
+use backstitch_testkit::{Compare, TreeModel};
+use serde_json::Value;
+
+use crate::support::World;
+
+fn actions(v: &Value) -> Vec<String> {
+    let mut all: Vec<String> = v["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|i| format!("{} {}", i["action"].as_str().unwrap(), i["path"].as_str().unwrap()))
+        .collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn a_dry_run_shows_what_a_real_run_does() {
+    let (w, id) = World::changed();
+    let before = w.tree();
+    let dry = w.json(&["restore", &id, "--dry-run"]);
+    before.assert_same(&w.tree(), &Compare::untouched(), "after a dry run");
+    assert_eq!(
+        (&dry["dry_run"], &dry["operation"], &dry["safety"]),
+        (&true.into(), &Value::Null, &Value::Null)
+    );
+    assert!(dry["items"].as_array().unwrap().iter().all(|i| i["result"] == "pending"));
+    let want = ["create sub/b.txt", "delete new.txt", "delete sub/c.txt", "mode run.sh", "overwrite a.txt"];
+    assert_eq!(actions(&dry), want);
+    let real = w.json(&["restore", &id, "--plan", dry["plan"].as_str().unwrap()]);
+    assert_eq!(actions(&real), want);
+    assert_eq!((&real["plan"], &real["target"]), (&dry["plan"], &id.as_str().into()));
+    assert_eq!(
+        (&real["dry_run"], &real["verified"], &real["partial"]),
+        (&false.into(), &true.into(), &false.into())
+    );
+    assert!(real["operation"].is_string() && real["safety"].is_string());
+    assert_eq!(real["counts"]["overwrite"], 1);
+    assert_eq!(real["counts"].as_object().unwrap().len(), 9);
+    assert!(real["items"].as_array().unwrap().iter().all(|i| i["result"] == "done"));
+    assert_eq!(w.read("a.txt"), "one\ntwo\nthree\n");
+    // Nothing left to do: no operation.
+    let again = w.json(&["restore", &id]);
+    assert_eq!((&again["operation"], again["items"].as_array().unwrap().len()), (&Value::Null, 0));
+}
+
+#[test]
+fn only_what_is_named() {
+    let (w, id) = World::changed();
+    assert_eq!(actions(&w.json(&["restore", &id, "--dry-run", "--", "a.txt"])), ["overwrite a.txt"]);
+    assert_eq!(
+        actions(&w.json(&["restore", &id, "--dry-run", "--", "sub"])),
+        ["create sub/b.txt", "delete sub/c.txt"]
+    );
+    assert_eq!(actions(&w.json(&["restore", &id, "--dry-run", "--glob", "*.sh"])), ["mode run.sh"]);
+    let both = w.json(&["restore", &id, "--dry-run", "--glob", "*.sh", "--glob", "new.*"]);
+    assert_eq!(actions(&both), ["delete new.txt", "mode run.sh"]);
+    let mixed = w.json(&["restore", &id, "--dry-run", "--glob", "*.sh", "--", "a.txt"]);
+    assert_eq!(actions(&mixed), ["mode run.sh", "overwrite a.txt"]);
+    assert_eq!(w.json(&["restore", &id, "--dry-run", "--", "."])["items"].as_array().unwrap().len(), 5);
+}
+
+#[test]
+fn no_delete() {
+    let (w, id) = World::changed();
+    let v = w.json(&["restore", &id, "--no-delete"]);
+    assert!(w.exists("new.txt") && w.exists("sub/c.txt") && w.exists("sub/b.txt"));
+    let kept: Vec<_> = v["items"].as_array().unwrap().iter().filter(|i| i["action"] == "keep").collect();
+    assert!(kept.iter().all(|i| i["reason"] == "no-delete") && kept.len() == 2, "{v}");
+}
+
+#[test]
+fn no_safety_keeps_what_no_row_holds() {
+    let (w, id) = World::changed();
+    let v = w.json_with(3, &["restore", &id, "--no-safety"]);
+    assert_eq!(v["safety"], Value::Null);
+    assert_eq!(w.read("a.txt"), "one\nTWO\nthree\n");
+    assert_eq!(w.read("sub/b.txt"), "b\n");
+    w.save(&[]);
+    let v = w.json(&["restore", &id, "--no-safety"]);
+    assert_eq!((&v["safety"], w.read("a.txt").as_str()), (&Value::Null, "one\ntwo\nthree\n"));
+    assert!(w.json(&["list", "--kind", "safety"])["checkpoints"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn busy_files_are_left_alone() {
+    let (w, id) = World::changed();
+    let v = w.json_with(3, &["restore", &id, "--busy", "a.txt", "--busy", "sub/"]);
+    assert_eq!(w.read("a.txt"), "one\nTWO\nthree\n");
+    assert!(w.exists("sub/c.txt") && !w.exists("new.txt"));
+    let busy = v["items"].as_array().unwrap().iter().filter(|i| i["reason"] == "busy").count();
+    assert_eq!(busy, 3, "{v}");
+    let v = w.json_with(3, &["restore", &id, "--busy", "."]);
+    assert!(v["items"].as_array().unwrap().iter().all(|i| i["action"] == "keep"), "{v}");
+}
+
+#[test]
+fn force_restores_an_implausibly_empty_row() {
+    let w = World::new();
+    w.save(&[]);
+    for name in ["a.txt", "bin", "run.sh", "sub/b.txt"] {
+        fs::remove_file(w.path(name)).unwrap();
+    }
+    let empty = w.save(&[]);
+    w.write("a.txt", "back\n");
+    assert_eq!(w.fails(5, &["restore", &empty])["code"], "not-restorable");
+    w.json(&["restore", &empty, "--force"]);
+    assert!(!w.exists("a.txt"));
+    w.json(&["undo"]);
+    assert_eq!(w.read("a.txt"), "back\n");
+}
+
+#[test]
+fn setuid_comes_back_only_when_asked_for() {
+    let (w, _) = World::recorded();
+    w.chmod("run.sh", 0o4755);
+    let id = w.save(&[]);
+    fs::remove_file(w.path("run.sh")).unwrap();
+    let v = w.json_with(3, &["restore", &id]);
+    assert_eq!(v["items"][0]["reason"], "setid-dropped");
+    let mode = || w.path("run.sh").metadata().unwrap().permissions().mode() & 0o7777;
+    assert_eq!(mode(), 0o755);
+    fs::remove_file(w.path("run.sh")).unwrap();
+    w.json(&["restore", &id, "--privileged"]);
+    assert_eq!(mode(), 0o4755);
+}
+
+#[test]
+fn yes_and_outside_are_understood_without_a_terminal() {
+    let (w, id) = World::changed();
+    w.json(&["restore", &id, "--yes", "--outside"]);
+    assert_eq!(w.read("a.txt"), "one\ntwo\nthree\n");
+}
+
+#[test]
+fn a_hostile_tree_comes_back_through_the_program() {
+    let w = World::new();
+    fs::create_dir(w.path("hostile")).unwrap();
+    let shape = backstitch_testkit::generate::Shape { entries: 60, ..Default::default() };
+    backstitch_testkit::generate::tree(11, &shape).write(&w.path("hostile")).unwrap();
+    let run = w.cli.json(&w.ws, ["checkpoint"]).unwrap();
+    assert!(matches!(run.code, Some(0 | 3)), "{run}");
+    let id = run.value().unwrap()["checkpoint"]["id"].as_str().unwrap().to_owned();
+    let then = TreeModel::read(&w.ws).unwrap();
+    backstitch_testkit::generate::edits(12, 40).apply(&w.ws).unwrap();
+    let edited = TreeModel::read(&w.ws).unwrap();
+    let run = w.cli.json(&w.ws, ["restore", &id]).unwrap();
+    assert!(matches!(run.code, Some(0 | 3)), "{run}");
+    if run.code == Some(0) {
+        then.assert_same(&TreeModel::read(&w.ws).unwrap(), &Compare::default(), "after restore");
+    }
+    let run = w.cli.json(&w.ws, ["undo"]).unwrap();
+    if run.code == Some(0) {
+        edited.assert_same(&TreeModel::read(&w.ws).unwrap(), &Compare::default(), "after undo");
+    }
+}

@@ -1,0 +1,203 @@
+//! Questions, on a terminal.
+
+use std::{
+    fs::File,
+    io::{Read, Write},
+    os::fd::{AsFd, OwnedFd},
+    process::{Child, Stdio},
+};
+
+use backstitch_testkit::Compare;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{Mode, OFlags},
+    process::{Pid, Signal, kill_process},
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+};
+
+use crate::support::World;
+
+/// A program whose three streams are one terminal.
+struct Session {
+    master: File,
+    child: Child,
+    seen: String,
+}
+
+impl Session {
+    fn start(w: &World, args: &[&str]) -> Session {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let open = || -> OwnedFd {
+            rustix::fs::open(name.as_c_str(), OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap()
+        };
+        let child = w
+            .cli
+            .command(&w.ws, args)
+            .stdin(Stdio::from(open()))
+            .stdout(Stdio::from(open()))
+            .stderr(Stdio::from(open()))
+            .spawn()
+            .unwrap();
+        Session { master: File::from(master), child, seen: String::new() }
+    }
+
+    /// Reads until the terminal shows this; `None`: until the program is gone.
+    fn until(&mut self, text: Option<&str>) -> &str {
+        let limit = Timespec { tv_sec: 60, tv_nsec: 0 };
+        let mut buffer = [0; 4096];
+        while text.is_none_or(|t| !self.seen.contains(t)) {
+            let mut fds = [PollFd::from_borrowed_fd(self.master.as_fd(), PollFlags::IN)];
+            assert!(poll(&mut fds, Some(&limit)).unwrap() > 0, "nothing more comes after\n{}", self.seen);
+            match self.master.read(&mut buffer) {
+                Ok(0) | Err(_) => {
+                    assert!(text.is_none(), "ended after\n{}", self.seen);
+                    break;
+                }
+                Ok(n) => self.seen.push_str(&String::from_utf8_lossy(&buffer[..n])),
+            }
+        }
+        &self.seen
+    }
+
+    fn answer(&mut self, text: &str) {
+        self.master.write_all(text.as_bytes()).unwrap();
+    }
+
+    fn end(mut self) -> (Option<i32>, String) {
+        self.until(None);
+        (self.child.wait().unwrap().code(), self.seen)
+    }
+}
+
+const QUESTION: &str = "Carry out this plan? [y/N] ";
+
+#[test]
+fn no_changes_nothing() {
+    for answer in ["n\n", "\n", "yesterday\n", "\u{4}"] {
+        let (w, id) = World::changed();
+        let before = w.tree();
+        let rows = w.json(&["list"]);
+        let mut s = Session::start(&w, &["restore", &id]);
+        assert!(s.until(Some(QUESTION)).contains("overwrite"));
+        s.answer(answer);
+        let (code, seen) = s.end();
+        assert_eq!(code, Some(130), "{seen}");
+        assert!(seen.contains("not confirmed; nothing was changed."), "{seen}");
+        before.assert_same(&w.tree(), &Compare::untouched(), "the folder");
+        assert_eq!(w.json(&["list"]), rows);
+    }
+}
+
+#[test]
+fn yes_goes_on() {
+    for answer in ["y\n", "yes\n", " YES \n"] {
+        let (w, id) = World::changed();
+        let mut s = Session::start(&w, &["restore", &id]);
+        s.until(Some(QUESTION));
+        s.answer(answer);
+        let (code, seen) = s.end();
+        assert_eq!(code, Some(0), "{seen}");
+        assert_eq!(w.read("a.txt"), "one\ntwo\nthree\n");
+        assert!(seen.contains("take it back: backstitch undo"), "{seen}");
+    }
+}
+
+#[test]
+fn the_plan_that_was_shown_is_the_plan_that_is_carried_out() {
+    let (w, id) = World::changed();
+    let mut s = Session::start(&w, &["restore", &id]);
+    s.until(Some(QUESTION));
+    w.write("a.txt", "changed while the question stood\n");
+    s.answer("y\n");
+    let (code, seen) = s.end();
+    assert_eq!(code, Some(5), "{seen}");
+    assert_eq!(w.read("a.txt"), "changed while the question stood\n");
+    assert!(w.exists("new.txt"), "nothing at all was changed");
+}
+
+#[test]
+fn a_signal_ends_the_question() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let (w, id) = World::changed();
+        let before = w.tree();
+        let mut s = Session::start(&w, &["restore", &id]);
+        s.until(Some(QUESTION));
+        kill_process(Pid::from_child(&s.child), signal).unwrap();
+        let (code, seen) = s.end();
+        assert_eq!(code, Some(130), "{seen}");
+        before.assert_same(&w.tree(), &Compare::untouched(), "the folder");
+    }
+}
+
+#[test]
+fn a_signal_ends_the_reading_of_a_prompt() {
+    let w = World::new();
+    let mut s = Session::start(&w, &["checkpoint", "--prompt-file", "-"]);
+    // The handler is in place once the kernel says so.
+    let status = format!("/proc/{}/status", s.child.id());
+    backstitch_testkit::require!(std::path::Path::new(&status).exists(), "needs /proc");
+    let caught = || {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let mask = text.lines().find_map(|l| l.strip_prefix("SigCgt:")).unwrap_or("0").trim().to_owned();
+        u64::from_str_radix(&mask, 16).unwrap_or(0) & (1 << (Signal::TERM.as_raw() - 1)) != 0
+    };
+    while !caught() {
+        std::thread::yield_now();
+    }
+    kill_process(Pid::from_child(&s.child), Signal::TERM).unwrap();
+    s.until(Some("interrupted"));
+    let (code, seen) = s.end();
+    assert_eq!(code, Some(130), "{seen}");
+    assert!(!w.cli.store_dir().exists());
+}
+
+#[test]
+fn nobody_is_asked_without_need() {
+    // --yes, --json, a named plan, a plan that destroys nothing, undo.
+    let (w, id) = World::changed();
+    let plan = w.json(&["restore", &id, "--dry-run"])["plan"].as_str().unwrap().to_owned();
+    for args in [
+        &["restore", &id, "--yes"][..],
+        &["undo"],
+        &["--json", "restore", &id],
+        &["undo"],
+        &["restore", &id, "--plan", &plan],
+        &["undo"],
+        &["restore", &id, "--", "sub/b.txt"],
+    ] {
+        let (code, seen) = Session::start(&w, args).end();
+        assert_eq!(code, Some(0), "{args:?}\n{seen}");
+        assert!(!seen.contains(QUESTION), "{args:?}\n{seen}");
+    }
+}
+
+#[test]
+fn undo_asks_before_it_overwrites_newer_work() {
+    let (w, id) = World::changed();
+    w.json(&["restore", &id]);
+    w.write("a.txt", "newer\n");
+    let mut s = Session::start(&w, &["undo", "--on-conflict", "overwrite"]);
+    s.until(Some(QUESTION));
+    s.answer("n\n");
+    assert_eq!(s.end().0, Some(130));
+    assert_eq!(w.read("a.txt"), "newer\n");
+    let (code, _) = Session::start(&w, &["undo", "--on-conflict", "overwrite", "--yes"]).end();
+    assert_eq!(code, Some(0));
+    assert_eq!(w.read("a.txt"), "one\nTWO\nthree\n");
+}
+
+#[test]
+fn colours_on_a_terminal() {
+    let (w, _) = World::changed();
+    let (_, seen) = Session::start(&w, &["diff"]).end();
+    assert!(seen.contains("\x1b["), "{seen}");
+    for (key, value) in [("NO_COLOR", "1"), ("TERM", "dumb")] {
+        let (mut plain, _) = World::recorded();
+        plain.cli.env(key, value);
+        let (_, seen) = Session::start(&plain, &["list"]).end();
+        assert!(!seen.contains("\x1b["), "{seen}");
+    }
+}
