@@ -22,7 +22,9 @@ use crate::{
     settings::show_bytes,
     tree::{self, DirRef, Node, Root},
     view,
-    workspace::{Rows, Surroundings, Workspace, from_manifest_path, incarnation, manifest_path, store_name, stores},
+    workspace::{
+        Rows, Surroundings, Workspace, from_manifest_path, incarnation, manifest_path, store_name, stores,
+    },
 };
 
 /// The setting that would cover what was left out for this reason.
@@ -188,7 +190,9 @@ impl Workspace {
                 odb.blob_to(&oid, out)?;
                 Ok(())
             }
-            None => Err(Error::new(Code::Usage, format!("{} is a directory", path.to_str_lossy())).at_bytes(path)),
+            None => {
+                Err(Error::new(Code::Usage, format!("{} is a directory", path.to_str_lossy())).at_bytes(path))
+            }
         }
     }
 
@@ -257,7 +261,9 @@ impl Workspace {
     /// Why a row cannot be restored, if so: an object that it needs is missing or unreadable.
     pub fn check(&self, c: &Checkpoint) -> Result<Option<String>> {
         if !c.record.is_restorable() {
-            return Ok(Some(c.record.reason.clone().unwrap_or_else(|| format!("{:?}", c.record.state).to_lowercase())));
+            return Ok(Some(
+                c.record.reason.clone().unwrap_or_else(|| format!("{:?}", c.record.state).to_lowercase()),
+            ));
         }
         let odb = self.odb()?;
         Ok(check_tree(&odb, c, &mut HashSet::new()).err().map(|e| e.message))
@@ -267,11 +273,7 @@ impl Workspace {
     pub fn check_all<'a>(&self, rows: &'a Rows) -> Result<Vec<(&'a Checkpoint, Option<String>)>> {
         let odb = self.odb()?;
         let mut seen = HashSet::new();
-        Ok(rows
-            .all
-            .iter()
-            .map(|c| (c, check_tree(&odb, c, &mut seen).err().map(|e| e.message)))
-            .collect())
+        Ok(rows.all.iter().map(|c| (c, check_tree(&odb, c, &mut seen).err().map(|e| e.message))).collect())
     }
 
     /// Makes the store of `old` the store of this workspace, which was moved here.
@@ -284,9 +286,12 @@ impl Workspace {
         let base = &self.surroundings().store_base;
         let dir = base.join("stores").join(store_name(&old));
         if self.has_store() {
-            return Err(Error::new(Code::WrongWorkspace, format!("{} has a store of its own", self.root().display()))
-                .at(self.root())
-                .hint("`backstitch stores delete` removes it, if its checkpoints are not wanted"));
+            return Err(Error::new(
+                Code::WrongWorkspace,
+                format!("{} has a store of its own", self.root().display()),
+            )
+            .at(self.root())
+            .hint("`backstitch stores delete` removes it, if its checkpoints are not wanted"));
         }
         if real.as_deref().is_ok_and(|r| r == self.root() || r.is_dir()) {
             return Err(Error::new(Code::WrongWorkspace, format!("{} is still there", old.display()))
@@ -361,7 +366,8 @@ pub fn stores_list(surroundings: &Surroundings) -> Result<Vec<Value>> {
     let mut out = Vec::new();
     for k in stores(&surroundings.store_base) {
         let name = k.dir.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        let (mut bytes, mut count, mut error) = (Value::Null, Value::Null, k.manifest.as_ref().err().cloned());
+        let (mut bytes, mut count, mut error) =
+            (Value::Null, Value::Null, k.manifest.as_ref().err().cloned());
         match Store::open(&k.dir) {
             Ok(store) => {
                 bytes = store.disk_usage().map(|d| d.total.into()).unwrap_or(Value::Null);
@@ -421,7 +427,9 @@ pub fn stores_delete(surroundings: &Surroundings, name: &str, purge: bool) -> Re
             }
         }
         Err(e) if !purge => {
-            return Err(Error::from(e).hint("`backstitch stores purge` removes a store that cannot be opened"));
+            return Err(
+                Error::from(e).hint("`backstitch stores purge` removes a store that cannot be opened")
+            );
         }
         Err(_) => {}
     }

@@ -187,8 +187,11 @@ pub(crate) fn scan_all(ws: &Workspace, keep_covered: bool, control: &Control<'_>
         return Ok(None);
     }
     let Some(ids) = out.root else {
-        return Err(Error::new(Code::Failed, format!("{}: the folder could not be read", ws.root().display()))
-            .at(ws.root()));
+        return Err(Error::new(
+            Code::Failed,
+            format!("{}: the folder could not be read", ws.root().display()),
+        )
+        .at(ws.root()));
     };
     Ok(Some(Live {
         files: DirRef { tree: Some(ids.tree), meta: ids.meta },
@@ -249,8 +252,7 @@ pub(crate) fn to_edits(found: Vec<Found>, owner: (u32, u32)) -> (Vec<(BString, O
                 edits.push((f.path, Some(Put { node, attrs, dir: None })));
             }
             FoundWhat::Dir { stat, ids, skips: inner, xattrs } => {
-                let (node, attrs) =
-                    tree::leaf(&stat, ids.tree, xattrs.as_ref(), owner);
+                let (node, attrs) = tree::leaf(&stat, ids.tree, xattrs.as_ref(), owner);
                 let dir = DirRef { tree: Some(ids.tree), meta: ids.meta };
                 edits.push((f.path, Some(Put { node, attrs, dir: Some(dir) })));
                 skips.extend(inner);
@@ -304,8 +306,9 @@ pub fn summarize(
 /// A label may not look like another form of name (SEMANTICS 7).
 pub fn check_label(label: &str) -> Result<()> {
     let bad = |why: &str| {
-        Err(Error::new(Code::BadLabel, format!("the label {label:?} {why}"))
-            .hint("labels are found by their text, so they may not look like an id, `@…`, `turn:…` or a time"))
+        Err(Error::new(Code::BadLabel, format!("the label {label:?} {why}")).hint(
+            "labels are found by their text, so they may not look like an id, `@…`, `turn:…` or a time",
+        ))
     };
     if label.trim().is_empty() {
         return bad("is empty");
@@ -449,12 +452,13 @@ fn shrink_note(odb: &backstitch_store::Odb, from: DirRef, to: DirRef, c: &Covera
     let mut gone: BTreeMap<BString, &'static str> = BTreeMap::new();
     let mut total = 0u64;
     tree::diff(odb, from, to, &mut |path, a, b| {
-        if a.is_some() && b.is_none() {
-            if let Some(reason) = c.skip_at_or_above(path) {
-                total += 1;
-                if gone.len() < 5 {
-                    gone.insert(path.to_owned(), reason);
-                }
+        if a.is_some()
+            && b.is_none()
+            && let Some(reason) = c.skip_at_or_above(path)
+        {
+            total += 1;
+            if gone.len() < 5 {
+                gone.insert(path.to_owned(), reason);
             }
         }
         Ok(())
@@ -502,13 +506,19 @@ impl Workspace {
         };
         let mut notes = Vec::new();
         if self.settings().project_digest.is_some() && !self.settings().untrusted.is_empty() {
-            notes.push(format!("untrusted project settings are not in force: {}", self.settings().untrusted.join(", ")));
+            notes.push(format!(
+                "untrusted project settings are not in force: {}",
+                self.settings().untrusted.join(", ")
+            ));
         }
         let touched = options.touched || self.is_unbounded();
         let live = if touched || !options.paths.is_empty() {
             let scope = if touched { "touched" } else { "paths" };
             if touched && options.paths.is_empty() {
-                let why = format!("{} is too wide to be covered whole; only named files are recorded", self.root().display());
+                let why = format!(
+                    "{} is too wide to be covered whole; only named files are recorded",
+                    self.root().display()
+                );
                 notes.push(why.clone());
                 warnings.push(why);
             }

@@ -90,10 +90,9 @@ impl Coverage {
         let covers = match &doc.covers {
             None => None,
             Some(list) => Some(
-                list.iter()
-                    .map(|p| paths::unescape(p.as_bytes()))
-                    .collect::<Option<Vec<_>>>()
-                    .ok_or_else(|| Error::new(Code::StoreDamaged, "a coverage list is not in the known form"))?,
+                list.iter().map(|p| paths::unescape(p.as_bytes())).collect::<Option<Vec<_>>>().ok_or_else(
+                    || Error::new(Code::StoreDamaged, "a coverage list is not in the known form"),
+                )?,
             ),
         };
         let mut skips = BTreeMap::new();
@@ -260,7 +259,13 @@ mod tests {
     fn coverage(skips: &[&str], covers: Option<&[&str]>) -> Coverage {
         let skips: Vec<Skip> = skips
             .iter()
-            .map(|p| Skip { path: (*p).into(), reason: Reason::Ignored, bytes: None, detail: None, is_dir: false })
+            .map(|p| Skip {
+                path: (*p).into(),
+                reason: Reason::Ignored,
+                bytes: None,
+                detail: None,
+                is_dir: false,
+            })
             .collect();
         let covers: Option<Vec<BString>> = covers.map(|c| c.iter().map(|p| (*p).into()).collect());
         Coverage::of_scan(&skips, covers.as_deref())

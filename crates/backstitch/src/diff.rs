@@ -221,7 +221,9 @@ fn compare(odb: &Odb, a: (&str, &Side), b: (&str, &Side), options: &Options) -> 
                         true => quote(format!("{side}/").as_bytes(), path.as_bstr()),
                         false => b"/dev/null".to_vec(),
                     };
-                    for (mark, n) in [("---", name(x.is_some(), "a", old_name)), ("+++", name(y.is_some(), "b", &c.path))] {
+                    for (mark, n) in
+                        [("---", name(x.is_some(), "a", old_name)), ("+++", name(y.is_some(), "b", &c.path))]
+                    {
                         p.extend_from_slice(mark.as_bytes());
                         p.push(b' ');
                         p.extend_from_slice(&n);
@@ -376,7 +378,10 @@ fn header(p: &mut Vec<u8>, c: &Change, x: Option<&Node>, y: Option<&Node>) {
 
 /// Pairs new files with gone ones: same content first, then at least half of the lines. A pair becomes one entry at the
 /// new path; the map gives its old path.
-fn renames(odb: &Odb, found: &mut Vec<(BString, Option<Node>, Option<Node>)>) -> Result<HashMap<BString, BString>> {
+fn renames(
+    odb: &Odb,
+    found: &mut Vec<(BString, Option<Node>, Option<Node>)>,
+) -> Result<HashMap<BString, BString>> {
     let file = |n: &Option<Node>| n.as_ref().filter(|n| !n.is_dir()).and_then(Node::oid);
     let mut gone: Vec<usize> = Vec::new();
     let mut new: Vec<usize> = Vec::new();
@@ -400,7 +405,10 @@ fn renames(odb: &Odb, found: &mut Vec<(BString, Option<Node>, Option<Node>)>) ->
         let Some(list) = by_oid.get_mut(&oid) else { return true };
         // The same name elsewhere is the likelier origin.
         let name = paths::split(found[n].0.as_bstr()).1;
-        let at = list.iter().rposition(|g| paths::split(found[*g].0.as_bstr()).1 == name).unwrap_or(list.len().wrapping_sub(1));
+        let at = list
+            .iter()
+            .rposition(|g| paths::split(found[*g].0.as_bstr()).1 == name)
+            .unwrap_or(list.len().wrapping_sub(1));
         if at >= list.len() {
             return true;
         }
@@ -414,7 +422,9 @@ fn renames(odb: &Odb, found: &mut Vec<(BString, Option<Node>, Option<Node>)>) ->
         for &i in gone.iter().chain(&new) {
             let node = found[i].1.as_ref().or(found[i].2.as_ref());
             let text = match node {
-                Some(Node::File { oid, .. }) if (8..=1 << 20).contains(&odb.size(oid)?) => Some(odb.blob(oid)?),
+                Some(Node::File { oid, .. }) if (8..=1 << 20).contains(&odb.size(oid)?) => {
+                    Some(odb.blob(oid)?)
+                }
                 _ => None,
             };
             cache.insert(i, text);
@@ -485,7 +495,8 @@ pub(crate) fn against(
         })
     };
     let name = from.map_or_else(|| "empty".to_owned(), |c| c.record.id.clone());
-    if !to.record.is_restorable() && to.record.files == 0 && to.record.state != crate::record::State::Complete {
+    if !to.record.is_restorable() && to.record.files == 0 && to.record.state != crate::record::State::Complete
+    {
         return Err(Error::new(Code::NotRestorable, format!("checkpoint {} holds nothing", to.record.id)));
     }
     compare(odb, (&name, &side(from)?), (&to.record.id, &side(Some(to))?), options)
@@ -502,7 +513,10 @@ mod tests {
         let (text, added, removed) = lines(&Some(old), &Some(new));
         assert_eq!((added, removed), (2, 1));
         let text = text.to_str_lossy();
-        assert!(text.starts_with("@@ -1,6 +1,6 @@\n line 1\n line 2\n-line 3\n+line three\n line 4\n"), "{text}");
+        assert!(
+            text.starts_with("@@ -1,6 +1,6 @@\n line 1\n line 2\n-line 3\n+line three\n line 4\n"),
+            "{text}"
+        );
         assert!(text.ends_with("+end\n\\ No newline at end of file\n"), "{text}");
         let (text, ..) = lines(&Some(Vec::new()), &Some(b"a\n".to_vec()));
         assert_eq!(text.to_str_lossy(), "@@ -0,0 +1 @@\n+a\n");

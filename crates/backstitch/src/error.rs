@@ -171,13 +171,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// An error with a code and a sentence.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Error {
-            code,
-            message: message.into(),
-            path: None,
-            hint: None,
-            list: Vec::new(),
-        }
+        Error { code, message: message.into(), path: None, hint: None, list: Vec::new() }
     }
 
     /// A failed system call on a path.
@@ -225,28 +219,22 @@ impl From<backstitch_store::Error> for Error {
         use backstitch_store::Error as S;
         let message = e.to_string();
         let (code, path, hint) = match e {
-            S::Io { path, source } if source.kind() == io::ErrorKind::StorageFull => (
-                Code::OverBudget,
-                Some(path),
-                Some("free some disk space; nothing was changed"),
-            ),
+            S::Io { path, source } if source.kind() == io::ErrorKind::StorageFull => {
+                (Code::OverBudget, Some(path), Some("free some disk space; nothing was changed"))
+            }
             S::Io { path, .. } => (Code::Io, Some(path), None),
             S::Damaged { path, .. } | S::Missing { path, .. } => (
                 Code::StoreDamaged,
                 Some(path),
                 Some("`backstitch verify` names the checkpoints that are hit"),
             ),
-            S::Busy { path } => (
-                Code::Busy,
-                Some(path),
-                Some("another backstitch process is at work here; try again"),
-            ),
+            S::Busy { path } => {
+                (Code::Busy, Some(path), Some("another backstitch process is at work here; try again"))
+            }
             S::NoStore { path } => (Code::NoSuchStore, Some(path), None),
-            S::TooNew { path, .. } => (
-                Code::StoreDamaged,
-                Some(path),
-                Some("this store was written by a newer backstitch; update"),
-            ),
+            S::TooNew { path, .. } => {
+                (Code::StoreDamaged, Some(path), Some("this store was written by a newer backstitch; update"))
+            }
             S::RefMoved { .. } => (Code::Busy, None, Some("another process changed it; try again")),
             S::Interrupted => (Code::Interrupted, None, None),
             _ => (Code::Failed, None, None),

@@ -8,8 +8,7 @@ use bstr::{BStr, BString, ByteSlice};
 use crate::{
     diff::{self, Options as DiffOptions},
     error::{Code, Error, Result},
-    operation,
-    paths,
+    operation, paths,
     place::{self, Place},
     plan::{Item, Progress, Stand},
     record::{CHECKPOINTS, Checkpoint},
@@ -54,14 +53,20 @@ impl Workspace {
         let mut items: Vec<Item> = self
             .entries(c)?
             .into_iter()
-            .filter_map(|(path, e)| Item::transition(path, None, Some(Stand { node: e.node, attrs: e.attrs })))
+            .filter_map(|(path, e)| {
+                Item::transition(path, None, Some(Stand { node: e.node, attrs: e.attrs }))
+            })
             .collect();
         operation::apply(&mut place, &mut items, &[], self.threads(), control)?;
         place.sync_all()?;
         if let Some(i) = items.iter().find(|i| i.result != Progress::Done) {
             return Err(Error::new(
                 Code::Io,
-                format!("{}: could not be written: {}", i.path.to_str_lossy(), i.reason.as_deref().unwrap_or("unknown")),
+                format!(
+                    "{}: could not be written: {}",
+                    i.path.to_str_lossy(),
+                    i.reason.as_deref().unwrap_or("unknown")
+                ),
             )
             .at_bytes(i.path.clone()));
         }
@@ -103,7 +108,8 @@ impl Workspace {
                     h.set_entry_type(tar::EntryType::Symlink);
                     h.set_mode(0o777);
                     h.set_size(0);
-                    tar.append_link(&mut h, name, paths::to_path(Path::new(""), BStr::new(&text))).map_err(err)?;
+                    tar.append_link(&mut h, name, paths::to_path(Path::new(""), BStr::new(&text)))
+                        .map_err(err)?;
                     n += 1;
                 }
             }
@@ -116,15 +122,18 @@ impl Workspace {
     pub fn export_patch(&self, c: &Checkpoint, out: &mut dyn Write, _control: &Control<'_>) -> Result<u64> {
         let rows = self.rows()?;
         let parent = c.record.parent.as_deref().and_then(|p| rows.by_id(p));
-        let d = diff::against(&self.odb()?, parent, c, &DiffOptions { patch: true, ..DiffOptions::default() })?;
-        out.write_all(d.patch.as_deref().unwrap_or_default()).map_err(|e| Error::io(Path::new("the patch"), e))?;
+        let d =
+            diff::against(&self.odb()?, parent, c, &DiffOptions { patch: true, ..DiffOptions::default() })?;
+        out.write_all(d.patch.as_deref().unwrap_or_default())
+            .map_err(|e| Error::io(Path::new("the patch"), e))?;
         Ok(d.changes.len() as u64)
     }
 
     /// Writes a git bundle (version 2) that holds the row's commit under its ref.
     pub fn export_bundle(&self, c: &Checkpoint, out: &mut dyn Write, control: &Control<'_>) -> Result<u64> {
         let odb = self.odb()?;
-        let scratch = std::env::temp_dir().join(format!("backstitch-bundle-{}", crate::record::new_id(crate::record::now_ms())));
+        let scratch = std::env::temp_dir()
+            .join(format!("backstitch-bundle-{}", crate::record::new_id(crate::record::now_ms())));
         let manifest = Manifest {
             format: 1,
             path: "bundle".to_owned(),

@@ -54,7 +54,10 @@ impl Workspace {
         if repair && !hit.is_empty() {
             let refs = store.refs();
             for name in &hit {
-                let Some(rest) = name.strip_prefix(CHECKPOINTS).or_else(|| name.strip_prefix(OPERATIONS)) else { continue };
+                let Some(rest) = name.strip_prefix(CHECKPOINTS).or_else(|| name.strip_prefix(OPERATIONS))
+                else {
+                    continue;
+                };
                 let Ok(Some(oid)) = refs.get(name) else { continue };
                 refs.apply(&[
                     Edit { name: format!("{DAMAGED}{rest}"), expect: Expect::Any, new: Some(oid) },
@@ -93,34 +96,52 @@ impl Workspace {
             };
             checks.push(json!({"name": name, "ok": ok, "detail": detail}));
         };
-        add("workspace", match self.root().is_dir() {
-            true => Ok(self.root().display().to_string()),
-            false => Err(format!("{} is not there", self.root().display())),
-        });
-        add("recording", match self.disabled() {
-            None => Ok("on".to_owned()),
-            Some(why) => Err(format!("off: {why}")),
-        });
-        add("settings", match self.settings().warnings.as_slice() {
-            [] => Ok("read".to_owned()),
-            w => Err(w.join("; ")),
-        });
+        add(
+            "workspace",
+            match self.root().is_dir() {
+                true => Ok(self.root().display().to_string()),
+                false => Err(format!("{} is not there", self.root().display())),
+            },
+        );
+        add(
+            "recording",
+            match self.disabled() {
+                None => Ok("on".to_owned()),
+                Some(why) => Err(format!("off: {why}")),
+            },
+        );
+        add(
+            "settings",
+            match self.settings().warnings.as_slice() {
+                [] => Ok("read".to_owned()),
+                w => Err(w.join("; ")),
+            },
+        );
         add("rules", self.rules().map(|_| "read".to_owned()).map_err(|e| e.message));
         match self.store() {
             Err(e) => add("store", Err(e.message)),
             Ok(store) => {
                 add("store", Ok(store.dir().display().to_string()));
                 add("room", self.check_room().map(|()| "above the floor".to_owned()).map_err(|e| e.message));
-                add("rows", self.rows().map_err(|e| e.message).and_then(|r| match r.damaged.len() {
-                    0 => Ok(format!("{} readable", r.all.len())),
-                    n => Err(format!("{n} damaged")),
-                }));
-                add("operations", self.operations().map(|o| format!("{} readable", o.len())).map_err(|e| e.message));
+                add(
+                    "rows",
+                    self.rows().map_err(|e| e.message).and_then(|r| match r.damaged.len() {
+                        0 => Ok(format!("{} readable", r.all.len())),
+                        n => Err(format!("{n} damaged")),
+                    }),
+                );
+                add(
+                    "operations",
+                    self.operations().map(|o| format!("{} readable", o.len())).map_err(|e| e.message),
+                );
                 let journal = crate::operation::journal_file(self)?;
-                add("journal", match journal.exists() {
-                    false => Ok("no operation in flight".to_owned()),
-                    true => Err(format!("{}: an operation is in flight", journal.display())),
-                });
+                add(
+                    "journal",
+                    match journal.exists() {
+                        false => Ok("no operation in flight".to_owned()),
+                        true => Err(format!("{}: an operation is in flight", journal.display())),
+                    },
+                );
                 if drill {
                     add("drill", self.drill(control).map_err(|e| e.message));
                 }
@@ -138,12 +159,21 @@ impl Workspace {
             .rev()
             .find(|c| c.record.is_restorable())
             .ok_or_else(|| Error::new(Code::NoSuchCheckpoint, "there is nothing to restore yet"))?;
-        let scratch = std::env::temp_dir().join(format!("backstitch-drill-{}", crate::record::new_id(crate::record::now_ms())));
+        let scratch = std::env::temp_dir()
+            .join(format!("backstitch-drill-{}", crate::record::new_id(crate::record::now_ms())));
         let result = self.export_dir(newest, &scratch, control).and_then(|n| {
             let differ = self.compare_dir(newest, &scratch)?;
             match differ.len() {
-                0 => Ok(format!("{n} files of {} restored into a scratch folder, all equal", newest.record.id)),
-                d => Err(Error::new(Code::Failed, format!("{d} paths differ: {}", differ.iter().take(5).cloned().collect::<Vec<_>>().join(", ")))),
+                0 => {
+                    Ok(format!("{n} files of {} restored into a scratch folder, all equal", newest.record.id))
+                }
+                d => Err(Error::new(
+                    Code::Failed,
+                    format!(
+                        "{d} paths differ: {}",
+                        differ.iter().take(5).cloned().collect::<Vec<_>>().join(", ")
+                    ),
+                )),
             }
         });
         let _ = std::fs::remove_dir_all(&scratch);

@@ -1,5 +1,53 @@
-//! The engine of Backstitch.
-#![allow(missing_docs)]
+//! Checkpoint and rewind for the folders that coding agents work in: the engine.
+//!
+//! # What it does
+//!
+//! Records what a folder holds as rows in a store beside it, compares rows and the live tree, goes back to any row, and
+//! takes the going-back back. Content, type, permission bits, link text and empty directories come back exactly; what a
+//! row does not cover is never touched; every change of the work tree is an operation that can be undone, also after the
+//! process died half way.
+//!
+//! # Example
+//!
+//! ```
+//! use backstitch::{
+//!     checkpoint, restore, undo,
+//!     workspace::{Control, Surroundings, Workspace},
+//! };
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let scratch = tempfile::tempdir()?;
+//! # let folder = scratch.path().join("work");
+//! # std::fs::create_dir(&folder)?;
+//! let surroundings = Surroundings { store_base: scratch.path().join("data"), ..Surroundings::default() };
+//! let mut ws = Workspace::open(&folder, surroundings)?;
+//! let control = Control::default();
+//!
+//! std::fs::write(folder.join("a.txt"), "by hand")?;
+//! let row = ws.checkpoint(&checkpoint::Options::default(), &control)?.checkpoint.ok_or("no row")?;
+//!
+//! std::fs::write(folder.join("a.txt"), "by an agent")?;
+//! let outcome = ws.restore(&row, &restore::Options::default(), &control)?;
+//! assert!(outcome.verified && !outcome.partial);
+//! assert_eq!(std::fs::read_to_string(folder.join("a.txt"))?, "by hand");
+//!
+//! ws.undo(&undo::Options::default(), &control)?;
+//! assert_eq!(std::fs::read_to_string(folder.join("a.txt"))?, "by an agent");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Errors
+//!
+//! Every call fails with [`error::Error`], whose [`error::Code`] is stable and shared with the command line's exit
+//! status. Partial success is no error: it is in the outcome, path by path.
+//!
+//! # Limits
+//!
+//! Linux only so far. Paths are bytes, relative to the workspace, with `/`. A [`workspace::Workspace`] is one process's
+//! view: rows made by others appear at the next call. Calls block; long ones look at [`workspace::Control::interrupt`].
+#![deny(missing_docs)]
+
 pub mod admin;
 pub mod capture;
 pub mod checkpoint;

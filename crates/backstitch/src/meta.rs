@@ -115,7 +115,10 @@ mod tests {
                 mode: 0o600,
                 attrs: Attrs {
                     owner: Some((0, 7)),
-                    xattrs: vec![("user.a=b c".into(), vec![0, 255, b'=', b' '].into()), ("user.e".into(), "".into())],
+                    xattrs: vec![
+                        ("user.a=b c".into(), vec![0, 255, b'=', b' '].into()),
+                        ("user.e".into(), "".into()),
+                    ],
                 },
             },
         );
@@ -124,7 +127,8 @@ mod tests {
 
     #[test]
     fn hostile_text_is_refused() {
-        for bad in ["a", "a 9", "a 10000 - -", "a 644 x -", "a 644 - - novalue", "%zz 644 - -", "a 77777 - -"] {
+        for bad in ["a", "a 9", "a 10000 - -", "a 644 x -", "a 644 - - novalue", "%zz 644 - -", "a 77777 - -"]
+        {
             assert_eq!(decode(bad.as_bytes()), None, "{bad}");
         }
     }

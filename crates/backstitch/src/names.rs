@@ -154,7 +154,8 @@ pub fn resolve<'a>(rows: &'a Rows, name: &str, session: Option<&str>) -> Result<
 }
 
 fn by_label<'a>(rows: &'a Rows, label: &str) -> Result<Option<&'a Checkpoint>> {
-    let found: Vec<&Checkpoint> = rows.all.iter().filter(|c| c.record.label.as_deref() == Some(label)).collect();
+    let found: Vec<&Checkpoint> =
+        rows.all.iter().filter(|c| c.record.label.as_deref() == Some(label)).collect();
     if found.is_empty() { Ok(None) } else { one(label, found).map(Some) }
 }
 
@@ -169,21 +170,29 @@ fn resolve_in<'a>(
     }
     if let Some(rest) = name.strip_prefix('@') {
         if rest == "safety" {
-            return rows.iter().rev().find(|c| c.record.kind == Kind::Safety).copied().ok_or_else(|| none(shown));
+            return rows
+                .iter()
+                .rev()
+                .find(|c| c.record.kind == Kind::Safety)
+                .copied()
+                .ok_or_else(|| none(shown));
         }
         let n: usize = match rest {
             "" => 0,
-            r => r.strip_prefix('~').and_then(|d| if d.is_empty() { Some(1) } else { d.parse().ok() }).ok_or_else(
-                || Error::new(Code::Usage, format!("{shown:?} is not `@`, `@~N` or `@safety`")),
-            )?,
+            r => r
+                .strip_prefix('~')
+                .and_then(|d| if d.is_empty() { Some(1) } else { d.parse().ok() })
+                .ok_or_else(|| {
+                    Error::new(Code::Usage, format!("{shown:?} is not `@`, `@~N` or `@safety`"))
+                })?,
         };
         return rows.iter().rev().filter(|c| counted(c)).nth(n).copied().ok_or_else(|| none(shown));
     }
     for (prefix, kind) in [("turn:", Kind::Turn), ("prompt:", Kind::Prompt)] {
         if let Some(n) = name.strip_prefix(prefix) {
-            let n: u64 = n
-                .parse()
-                .map_err(|_| Error::new(Code::Usage, format!("{shown:?}: a turn is a number, such as {prefix}3")))?;
+            let n: u64 = n.parse().map_err(|_| {
+                Error::new(Code::Usage, format!("{shown:?}: a turn is a number, such as {prefix}3"))
+            })?;
             return rows
                 .iter()
                 .rev()
@@ -197,7 +206,10 @@ fn resolve_in<'a>(
         }
     }
     if let Some(label) = name.strip_prefix("label:") {
-        return one(shown, rows.iter().filter(|c| c.record.label.as_deref() == Some(label)).copied().collect());
+        return one(
+            shown,
+            rows.iter().filter(|c| c.record.label.as_deref() == Some(label)).copied().collect(),
+        );
     }
     if let Some(ms) = parse_time(name, 0) {
         return rows

@@ -191,10 +191,20 @@ pub struct Outcome {
 fn is_shortfall(i: &Item) -> bool {
     match i.action {
         Action::Conflict | Action::Skip => true,
-        Action::Keep => !matches!(
-            i.reason.as_deref(),
-            Some("already" | "no-delete" | "ignored" | "excluded" | "ignored-then" | "excluded-then" | "not-empty")
-        ) && !i.reason.as_deref().is_some_and(|r| r.starts_with("not-covered-then:")),
+        Action::Keep => {
+            !matches!(
+                i.reason.as_deref(),
+                Some(
+                    "already"
+                        | "no-delete"
+                        | "ignored"
+                        | "excluded"
+                        | "ignored-then"
+                        | "excluded-then"
+                        | "not-empty"
+                )
+            ) && !i.reason.as_deref().is_some_and(|r| r.starts_with("not-covered-then:"))
+        }
         _ => i.result == Progress::Failed || i.reason.as_deref() == Some("setid-dropped"),
     }
 }
@@ -267,7 +277,19 @@ pub(crate) fn preflight(place: &mut Place, plan: &mut Plan) -> Vec<(BString, u32
 
 /// Carries out a plan whose items say what is there now and what shall be there.
 pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
-    let Request { kind, target, inverts, session, mut plan, live, listed_safety, privileged, lock, rows, control } = request;
+    let Request {
+        kind,
+        target,
+        inverts,
+        session,
+        mut plan,
+        live,
+        listed_safety,
+        privileged,
+        lock,
+        rows,
+        control,
+    } = request;
     let digest = plan.digest(&target);
     let odb = ws.odb()?;
     let id = record::new_id(record::now_ms());
@@ -282,7 +304,11 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
                 i.reason = Some("setid-dropped".to_owned());
             }
         }
-        if i.action == Action::Overwrite && i.reason.is_none() && place.links(i.path.as_bstr()) > 1 && !i.was_dir() {
+        if i.action == Action::Overwrite
+            && i.reason.is_none()
+            && place.links(i.path.as_bstr()) > 1
+            && !i.was_dir()
+        {
             i.reason = Some("unlinked".to_owned());
         }
     }
@@ -315,12 +341,8 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
     }
 
     // Before and after of the whole workspace, safety row and operation: one pack, durable before anything is touched.
-    let row = RowOptions {
-        kind: Kind::Safety,
-        label: None,
-        session: session.clone(),
-        ..RowOptions::default()
-    };
+    let row =
+        RowOptions { kind: Kind::Safety, label: None, session: session.clone(), ..RowOptions::default() };
     let label = format!("before {} of {}", kind.as_str(), target);
     let row = RowOptions { label: Some(label), ..row };
     let before_files = live.files;
@@ -377,8 +399,11 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
     }
     refs.apply(&[Edit { name: op_ref.clone(), expect: Expect::Absent, new: Some(running) }])?;
     let journal = journal_file(ws)?;
-    let content = Journal { op: id.clone(), root: crate::workspace::manifest_path(ws.root()),
-        loosen: loosen.iter().map(|(p, m)| (paths::escape(p), *m)).collect() };
+    let content = Journal {
+        op: id.clone(),
+        root: crate::workspace::manifest_path(ws.root()),
+        loosen: loosen.iter().map(|(p, m)| (paths::escape(p), *m)).collect(),
+    };
     write_journal(&journal, &content)?;
 
     place.sync_each = work <= 64;
@@ -386,11 +411,14 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
         .and_then(|()| verify(&mut place, &mut plan.items))
         .and_then(|()| sync(&place, &plan.items));
     if let Err(e) = applied {
-        let back = crate::recover::roll_back(ws, &op, &plan.items, &loosen)
-            .and_then(|left| finish(ws, &mut op, running, &op_tree, OpState::RolledBack, &journal).map(|()| left));
+        let back = crate::recover::roll_back(ws, &op, &plan.items, &loosen).and_then(|left| {
+            finish(ws, &mut op, running, &op_tree, OpState::RolledBack, &journal).map(|()| left)
+        });
         return Err(match back {
             Ok(left) if left.is_empty() => e.hint("everything was put back as it was before"),
-            Ok(left) => e.hint("everything else was put back; these paths were changed by somebody meanwhile").list(left),
+            Ok(left) => e
+                .hint("everything else was put back; these paths were changed by somebody meanwhile")
+                .list(left),
             Err(b) => Error {
                 hint: Some(format!("putting back failed too ({b}); the next backstitch command tries again")),
                 ..e
@@ -401,7 +429,11 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
     op.changed = plan.items.iter().filter(|i| i.result == Progress::Done).count() as u64;
     finish(ws, &mut op, running, &op_tree, OpState::Done, &journal)?;
     for i in plan.items.iter().filter(|i| i.action == Action::Conflict) {
-        warnings.push(format!("{} was left alone: {}", i.path.to_str_lossy(), i.reason.as_deref().unwrap_or("")));
+        warnings.push(format!(
+            "{} was left alone: {}",
+            i.path.to_str_lossy(),
+            i.reason.as_deref().unwrap_or("")
+        ));
     }
     let _ = lock;
     Ok(Outcome {
@@ -520,7 +552,8 @@ pub(crate) fn apply(
         .filter(|i| todo(i) && i.was_dir() && !i.becomes_dir() && (i.to.is_some() || collides(i)))
         .map(|i| i.path.clone())
         .collect();
-    let early = |i: &Item| collides(i) || swaps.iter().any(|s| paths::is_under(i.path.as_bstr(), s.as_bstr()));
+    let early =
+        |i: &Item| collides(i) || swaps.iter().any(|s| paths::is_under(i.path.as_bstr(), s.as_bstr()));
     for n in (0..items.len()).rev() {
         check_interrupt(control)?;
         let i = &mut items[n];
@@ -538,24 +571,26 @@ pub(crate) fn apply(
     // Swapped directories are empty now.
     for n in (0..items.len()).rev() {
         let i = &mut items[n];
-        if todo(i) && i.was_dir() && !i.becomes_dir() && i.to.is_some() {
-            if let Err(Unexpected(why)) = place.rmdir(i.path.as_bstr())? {
-                i.leave(Action::Conflict, why);
-            }
+        if todo(i)
+            && i.was_dir()
+            && !i.becomes_dir()
+            && i.to.is_some()
+            && let Err(Unexpected(why)) = place.rmdir(i.path.as_bstr())?
+        {
+            i.leave(Action::Conflict, why);
         }
     }
     place.forget();
     // Directories, parents first; a file in the way goes.
-    for n in 0..items.len() {
-        let i = &mut items[n];
+    for (n, i) in items.iter_mut().enumerate() {
         if !todo(i) || !i.becomes_dir() || i.was_dir() {
             continue;
         }
-        if let Some(from) = i.from.clone() {
-            if let Err(Unexpected(why)) = place.delete(n, i.path.as_bstr(), &from)? {
-                i.leave(Action::Conflict, why);
-                continue;
-            }
+        if let Some(from) = i.from.clone()
+            && let Err(Unexpected(why)) = place.delete(n, i.path.as_bstr(), &from)?
+        {
+            i.leave(Action::Conflict, why);
+            continue;
         }
         match place.mkdir(i.path.as_bstr())? {
             Ok(()) => {
@@ -622,7 +657,9 @@ fn leaves(place: &mut Place, items: &mut [Item], threads: usize, control: &Contr
             match (&i.from, &i.to) {
                 (Some(from), None) => place.delete(n, i.path.as_bstr(), from),
                 // The directory that stood there is gone by now.
-                (from, Some(to)) => place.put(n, i.path.as_bstr(), from.as_ref().filter(|f| !f.node.is_dir()), to),
+                (from, Some(to)) => {
+                    place.put(n, i.path.as_bstr(), from.as_ref().filter(|f| !f.node.is_dir()), to)
+                }
                 (None, None) => Ok(Ok(())),
             }
         };
@@ -635,15 +672,13 @@ fn leaves(place: &mut Place, items: &mut [Item], threads: usize, control: &Contr
                 let Some(group) = groups.get(g) else { return };
                 let mut steps = Vec::with_capacity(group.len());
                 for &n in group {
-                    let stop = check_interrupt(control)
-                        .err()
-                        .or_else(|| match one(place, n, &items[n]) {
-                            Ok(step) => {
-                                steps.push((n, step));
-                                None
-                            }
-                            Err(e) => Some(e),
-                        });
+                    let stop = check_interrupt(control).err().or_else(|| match one(place, n, &items[n]) {
+                        Ok(step) => {
+                            steps.push((n, step));
+                            None
+                        }
+                        Err(e) => Some(e),
+                    });
                     if let Some(e) = stop {
                         next.store(groups.len(), Ordering::Relaxed);
                         lock(&failed).get_or_insert(e);
@@ -693,7 +728,9 @@ fn verify(place: &mut Place, items: &mut [Item]) -> Result<()> {
         if let Some(s) = &mut want {
             let present = i.from.as_ref().and_then(|s| s.node.mode());
             match &mut s.node {
-                tree::Node::File { mode, .. } | tree::Node::Dir { mode } => *mode = place.allowed_mode(*mode, present),
+                tree::Node::File { mode, .. } | tree::Node::Dir { mode } => {
+                    *mode = place.allowed_mode(*mode, present)
+                }
                 tree::Node::Link { .. } => {}
             }
         }
@@ -710,8 +747,11 @@ fn sync(place: &Place, items: &[Item]) -> Result<()> {
     if !place.sync_each {
         return place.sync_all();
     }
-    let dirs: BTreeSet<&BStr> =
-        items.iter().filter(|i| i.result == Progress::Done).map(|i| paths::split(i.path.as_bstr()).0).collect();
+    let dirs: BTreeSet<&BStr> = items
+        .iter()
+        .filter(|i| i.result == Progress::Done)
+        .map(|i| paths::split(i.path.as_bstr()).0)
+        .collect();
     for d in dirs {
         place.sync_dir(d)?;
     }

@@ -35,11 +35,7 @@ pub fn is_under(path: &BStr, of: &BStr) -> bool {
 
 /// The file system's form of a relative byte path.
 pub fn to_path(root: &Path, rel: &BStr) -> PathBuf {
-    if rel.is_empty() {
-        root.to_owned()
-    } else {
-        root.join(OsStr::from_bytes(rel))
-    }
+    if rel.is_empty() { root.to_owned() } else { root.join(OsStr::from_bytes(rel)) }
 }
 
 /// Bytes of a path.

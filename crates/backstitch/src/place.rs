@@ -21,8 +21,8 @@ use std::{
 use backstitch_store::{Odb, Oid};
 use bstr::{BStr, BString, ByteSlice};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, StatxFlags, XattrFlags, chmodat, chownat, fchown, fchmod, fsetxattr,
-    linkat, mkdirat, openat, readlinkat, renameat_with, statx, symlinkat, unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, StatxFlags, XattrFlags, chmodat, chownat, fchmod,
+    fchown, fsetxattr, linkat, mkdirat, openat, readlinkat, renameat_with, statx, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -54,6 +54,9 @@ pub struct Unexpected(pub &'static str);
 
 /// Outcome of one step: done, or left alone because of what was found.
 pub type Step = std::result::Result<(), Unexpected>;
+
+/// What a replacement takes over from the present file: owner, group, permission bits, attributes.
+type Dress = (u32, u32, u32, Vec<(BString, BString)>);
 
 /// A work tree that may be changed.
 pub struct Place {
@@ -126,7 +129,9 @@ impl Place {
             || name == ".git"
             || (name.eq_ignore_ascii_case(b".git") && self.is_git(dir, name));
         if bad {
-            return Err(Error::new(Code::UnsafePath, format!("{path:?} must never be written")).at_bytes(path));
+            return Err(
+                Error::new(Code::UnsafePath, format!("{path:?} must never be written")).at_bytes(path)
+            );
         }
         Ok(())
     }
@@ -134,7 +139,9 @@ impl Place {
     /// This file system takes the name for `.git`.
     fn is_git(&self, dir: BorrowedFd<'_>, name: &BStr) -> bool {
         let id = |n: &[u8]| {
-            statx(dir, n, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::INO).ok().map(|s| (s.stx_dev_major, s.stx_dev_minor, s.stx_ino))
+            statx(dir, n, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::INO)
+                .ok()
+                .map(|s| (s.stx_dev_major, s.stx_dev_minor, s.stx_ino))
         };
         id(name).is_some() && id(name) == id(b".git")
     }
@@ -161,12 +168,12 @@ impl Place {
                 return Err(io::Error::from(io::ErrorKind::InvalidInput));
             }
             fd = openat(&fd, part, flags, Mode::empty())?;
-            if let Some(git) = self.git {
-                if part.eq_ignore_ascii_case(b".git") {
-                    let s = statx(&fd, "", AtFlags::EMPTY_PATH, StatxFlags::INO)?;
-                    if (u64::from(s.stx_dev_major) << 32 | u64::from(s.stx_dev_minor), s.stx_ino) == git {
-                        return Err(io::Error::from(io::ErrorKind::InvalidInput));
-                    }
+            if let Some(git) = self.git
+                && part.eq_ignore_ascii_case(b".git")
+            {
+                let s = statx(&fd, "", AtFlags::EMPTY_PATH, StatxFlags::INO)?;
+                if (u64::from(s.stx_dev_major) << 32 | u64::from(s.stx_dev_minor), s.stx_ino) == git {
+                    return Err(io::Error::from(io::ErrorKind::InvalidInput));
                 }
             }
         }
@@ -253,7 +260,9 @@ impl Place {
         match &to.node {
             Node::File { oid, mode } => self.put_file(n, path, &name, from, *oid, *mode, present, &to.attrs),
             Node::Link { oid } => self.put_link(n, path, &name, from, oid, present, &to.attrs),
-            Node::Dir { .. } => Err(Error::new(Code::Failed, "a directory is not put as a file").at_bytes(path)),
+            Node::Dir { .. } => {
+                Err(Error::new(Code::Failed, "a directory is not put as a file").at_bytes(path))
+            }
         }
     }
 
@@ -265,7 +274,7 @@ impl Place {
     }
 
     /// Owner, mode and attributes of what stands there.
-    fn present_attrs(&self, name: &[u8]) -> io::Result<(u32, u32, u32, Vec<(BString, BString)>)> {
+    fn present_attrs(&self, name: &[u8]) -> io::Result<Dress> {
         let s = statx(
             self.dir(),
             name.as_bytes(),
@@ -294,7 +303,7 @@ impl Place {
         from: Option<&Stand>,
         oid: Oid,
         mode: u32,
-        present: Option<(u32, u32, u32, Vec<(BString, BString)>)>,
+        present: Option<Dress>,
         row: &Attrs,
     ) -> Result<Step> {
         let unnamed = openat(
@@ -307,7 +316,8 @@ impl Place {
             Ok(fd) => (fd, None),
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL | Errno::NOSYS) => {
                 let w = self.temporary('w', n);
-                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let flags =
+                    OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let fd = openat(self.dir(), w.as_bytes(), flags, Mode::from_raw_mode(0o600))
                     .map_err(|e| self.error(path, e))?;
                 (fd, Some(w))
@@ -317,10 +327,10 @@ impl Place {
         let mut file = File::from(fd);
         let written = self.fill(&mut file, path, oid, mode, present.as_ref(), row);
         let result = written.and_then(|()| self.name_and_swap(n, path, name, from, &file, named.as_ref()));
-        if result.is_err() {
-            if let Some(w) = &named {
-                let _ = unlinkat(self.dir(), w.as_bytes(), AtFlags::empty());
-            }
+        if result.is_err()
+            && let Some(w) = &named
+        {
+            let _ = unlinkat(self.dir(), w.as_bytes(), AtFlags::empty());
         }
         result
     }
@@ -332,7 +342,7 @@ impl Place {
         path: &BStr,
         oid: Oid,
         mode: u32,
-        present: Option<&(u32, u32, u32, Vec<(BString, BString)>)>,
+        present: Option<&Dress>,
         row: &Attrs,
     ) -> Result<()> {
         let mut out = Sparse { file, at: 0 };
@@ -366,7 +376,9 @@ impl Place {
             );
             // A file that comes into being belongs to its maker where the recorded owner cannot be given.
             if let (Err(e), Some(_)) = (r, present) {
-                return Err(self.error(path, e).hint("the owner of the present file could not be kept; it was not touched"));
+                return Err(self
+                    .error(path, e)
+                    .hint("the owner of the present file could not be kept; it was not touched"));
             }
         }
         let list: &[(BString, BString)] = match present {
@@ -377,10 +389,13 @@ impl Place {
             if k == "security.capability" && !self.privileged && present.is_none() {
                 continue;
             }
-            if let Err(e) = fsetxattr(&*file, k.as_bytes(), v, XattrFlags::empty()) {
-                if present.is_some() && e != Errno::OPNOTSUPP {
-                    return Err(self.error(path, e).hint("an attribute of the present file could not be kept; it was not touched"));
-                }
+            if let Err(e) = fsetxattr(&*file, k.as_bytes(), v, XattrFlags::empty())
+                && present.is_some()
+                && e != Errno::OPNOTSUPP
+            {
+                return Err(self
+                    .error(path, e)
+                    .hint("an attribute of the present file could not be kept; it was not touched"));
             }
         }
         let mode = self.allowed_mode(mode, present.map(|p| p.2));
@@ -433,7 +448,9 @@ impl Place {
 
     /// Exchanges the complete `x` with the target and looks at what came out.
     fn swap(&mut self, path: &BStr, name: &[u8], x: &[u8], from: Option<&Stand>) -> Result<Step> {
-        let exchange = |a: &[u8], b: &[u8]| renameat_with(self.dir(), a.as_bytes(), self.dir(), b.as_bytes(), RenameFlags::EXCHANGE);
+        let exchange = |a: &[u8], b: &[u8]| {
+            renameat_with(self.dir(), a.as_bytes(), self.dir(), b.as_bytes(), RenameFlags::EXCHANGE)
+        };
         match exchange(x, name) {
             Ok(()) => {
                 let out = self.inspect_name(x).map_err(|e| self.error(path, e))?;
@@ -475,7 +492,7 @@ impl Place {
         name: &[u8],
         from: Option<&Stand>,
         oid: &Oid,
-        present: Option<(u32, u32, u32, Vec<(BString, BString)>)>,
+        present: Option<Dress>,
         row: &Attrs,
     ) -> Result<Step> {
         let text = self.odb.blob(oid)?;
@@ -548,7 +565,8 @@ impl Place {
         self.parent(path).map_err(|e| self.error(path, e))?;
         let name = last_name(path).to_owned();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = openat(self.dir(), name.as_bytes(), flags, Mode::empty()).map_err(|e| self.error(path, e))?;
+        let fd =
+            openat(self.dir(), name.as_bytes(), flags, Mode::empty()).map_err(|e| self.error(path, e))?;
         let s = rustix::fs::fstat(&fd).map_err(|e| self.error(path, e))?;
         let (uid, gid) = attrs.owner.unwrap_or(self.owner);
         if (s.st_uid, s.st_gid) != (uid, gid) {
@@ -600,7 +618,8 @@ impl Place {
             return Ok(Err(Unexpected("changed")));
         }
         let proc_path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-        chmodat(CWD, proc_path.as_str(), Mode::from_raw_mode(mode), AtFlags::empty()).map_err(|e| self.error(path, e))?;
+        chmodat(CWD, proc_path.as_str(), Mode::from_raw_mode(mode), AtFlags::empty())
+            .map_err(|e| self.error(path, e))?;
         Ok(Ok(()))
     }
 
@@ -630,7 +649,10 @@ impl Place {
         }
         let bits = |name: &[u8]| {
             statx(self.dir(), name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::TYPE)
-                .map(|s| s.stx_attributes & (rustix::fs::StatxAttributes::IMMUTABLE | rustix::fs::StatxAttributes::APPEND))
+                .map(|s| {
+                    s.stx_attributes
+                        & (rustix::fs::StatxAttributes::IMMUTABLE | rustix::fs::StatxAttributes::APPEND)
+                })
                 .is_ok_and(|b| !b.is_empty())
         };
         bits(last_name(path)) || bits(b".")
@@ -641,7 +663,8 @@ impl Place {
         if self.parent(path).is_err() {
             return 0;
         }
-        statx(self.dir(), last_name(path).as_bytes(), AtFlags::SYMLINK_NOFOLLOW, StatxFlags::NLINK).map_or(0, |s| s.stx_nlink)
+        statx(self.dir(), last_name(path).as_bytes(), AtFlags::SYMLINK_NOFOLLOW, StatxFlags::NLINK)
+            .map_or(0, |s| s.stx_nlink)
     }
 
     /// Everything written so far reaches the disk.
@@ -663,7 +686,13 @@ impl Place {
     }
 
     /// Settles the temporaries that a dead process left for item `n` at `path`: removes ours, puts back what came out.
-    pub fn settle_temporaries(&mut self, n: usize, path: &BStr, from: Option<&Stand>, to: Option<&Stand>) -> Result<()> {
+    pub fn settle_temporaries(
+        &mut self,
+        n: usize,
+        path: &BStr,
+        from: Option<&Stand>,
+        to: Option<&Stand>,
+    ) -> Result<()> {
         self.forget();
         if self.parent(path).is_err() {
             return Ok(());
@@ -688,8 +717,14 @@ impl Place {
                 } else if from.is_some() && matches(&found, from) && matches(&target, from) {
                     remove(self, &x)?;
                 } else if matches(&target, to) {
-                    renameat_with(self.dir(), x.as_bytes(), self.dir(), name.as_bytes(), RenameFlags::EXCHANGE)
-                        .map_err(|e| self.error(path, e))?;
+                    renameat_with(
+                        self.dir(),
+                        x.as_bytes(),
+                        self.dir(),
+                        name.as_bytes(),
+                        RenameFlags::EXCHANGE,
+                    )
+                    .map_err(|e| self.error(path, e))?;
                     remove(self, &x)?;
                 } else {
                     self.keep_beside(path, &name, &x)?;
@@ -801,7 +836,8 @@ fn xattrs(fd: BorrowedFd<'_>) -> Vec<(BString, BString)> {
     let Ok(n) = rustix::fs::flistxattr(fd, &mut list) else { return Vec::new() };
     let mut out = Vec::new();
     for key in list[..n].split(|b| *b == 0).filter(|k| !k.is_empty()) {
-        let kept = key.starts_with(b"user.") || key == b"system.posix_acl_access" || key == b"security.capability";
+        let kept =
+            key.starts_with(b"user.") || key == b"system.posix_acl_access" || key == b"security.capability";
         if !kept {
             continue;
         }

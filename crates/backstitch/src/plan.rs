@@ -137,7 +137,14 @@ impl Item {
 
     /// Leaves the path alone.
     pub fn keep(path: BString, action: Action, reason: &str) -> Item {
-        Item { path, action, reason: Some(reason.to_owned()), from: None, to: None, result: Progress::Pending }
+        Item {
+            path,
+            action,
+            reason: Some(reason.to_owned()),
+            from: None,
+            to: None,
+            result: Progress::Pending,
+        }
     }
 
     /// Turns a change into leaving alone.
@@ -346,6 +353,9 @@ impl Scope {
     }
 }
 
+/// What stands there now is not ours to write, whatever stood there once (SEMANTICS 6).
+const BOUNDARIES: &[&str] = &["git", "store", "nested", "bare-repository"];
+
 /// Both sides of a restore.
 pub struct Sides<'a> {
     /// Reads both.
@@ -382,6 +392,19 @@ pub fn restore(
             Some(t) => {
                 // Carried from an earlier row for browsing: unknown.
                 if !sides.target_coverage.in_scope(path) {
+                    return Ok(());
+                }
+                let left_out = match live {
+                    None => sides.live_coverage.skip_at_or_above(path),
+                    Some(_) => None,
+                };
+                if let Some(why) = left_out.filter(|r| BOUNDARIES.contains(r)) {
+                    let above =
+                        !kept_above.insert(path.to_owned()) || kept_above.contains(paths::split(path).0);
+                    if above {
+                        return Ok(());
+                    }
+                    items.insert(path.to_owned(), Item::keep(path.to_owned(), Action::Conflict, why));
                     return Ok(());
                 }
                 if live.is_none() && !sides.live_coverage.covers(path) {
@@ -423,7 +446,10 @@ pub fn restore(
     })?;
     add_parents(sides, &mut items)?;
     for b in &scope.busy {
-        for i in items.values_mut().filter(|i| paths::is_under(i.path.as_bstr(), b.as_bstr()) && i.action.changes()) {
+        for i in items
+            .values_mut()
+            .filter(|i| paths::is_under(i.path.as_bstr(), b.as_bstr()) && i.action.changes())
+        {
             i.leave(Action::Keep, "busy");
         }
     }
@@ -447,10 +473,10 @@ fn add_parents(sides: &Sides<'_>, items: &mut BTreeMap<BString, Item>) -> Result
                     break;
                 }
                 None => {
-                    if let Some(t) = tree::lookup(sides.odb, sides.target, parent)? {
-                        if let Some(i) = Item::transition(parent.to_owned(), None, Some(Stand::of(&t))) {
-                            missing.insert(parent.to_owned(), i);
-                        }
+                    if let Some(t) = tree::lookup(sides.odb, sides.target, parent)?
+                        && let Some(i) = Item::transition(parent.to_owned(), None, Some(Stand::of(&t)))
+                    {
+                        missing.insert(parent.to_owned(), i);
                     }
                 }
             }
@@ -508,12 +534,14 @@ pub fn settle(plan: &mut Plan, has_uncovered_below: &dyn Fn(&BStr) -> bool) {
     // Nothing is put below a path that stays a file.
     let mut files: Vec<BString> = Vec::new();
     for i in &mut plan.items {
-        if i.action.changes() && i.to.is_some() && files.iter().any(|f| paths::is_under(i.path.as_bstr(), f.as_bstr())) {
+        if i.action.changes()
+            && i.to.is_some()
+            && files.iter().any(|f| paths::is_under(i.path.as_bstr(), f.as_bstr()))
+        {
             i.leave(Action::Conflict, "parent-is-not-a-directory");
         }
-        let stays_no_dir = (!i.action.changes() || i.result == Progress::Failed)
-            && i.becomes_dir()
-            && !i.was_dir();
+        let stays_no_dir =
+            (!i.action.changes() || i.result == Progress::Failed) && i.becomes_dir() && !i.was_dir();
         if stays_no_dir {
             files.push(i.path.clone());
         }

@@ -43,7 +43,11 @@ pub(crate) fn if_needed(ws: &Workspace) -> Result<Option<String>> {
     let mut record = op.record.clone();
     if record.state != OpState::Running {
         std::fs::remove_file(&file).map_err(|e| Error::io(&file, e))?;
-        return Ok(Some(format!("{} {} was complete; its journal was dropped", record.kind.as_str(), record.id)));
+        return Ok(Some(format!(
+            "{} {} was complete; its journal was dropped",
+            record.kind.as_str(),
+            record.id
+        )));
     }
     let loosen: Vec<(BString, u32)> = journal
         .loosen
@@ -65,7 +69,12 @@ pub(crate) fn if_needed(ws: &Workspace) -> Result<Option<String>> {
 
 /// Takes every path of an operation back to what stood there before, wherever it still is as the operation left it.
 /// Idempotent: a killed rollback is rolled back again by the next. Returns the paths that somebody else changed.
-pub(crate) fn roll_back(ws: &Workspace, op: &OpRecord, items: &[Item], loosen: &[(BString, u32)]) -> Result<Vec<String>> {
+pub(crate) fn roll_back(
+    ws: &Workspace,
+    op: &OpRecord,
+    items: &[Item],
+    loosen: &[(BString, u32)],
+) -> Result<Vec<String>> {
     let mut place = Place::open(ws.root(), ws.odb()?, &op.id, ws.owner())?;
     place.privileged = true;
     for (n, i) in items.iter().enumerate().filter(|(_, i)| i.action.changes()) {
@@ -73,10 +82,12 @@ pub(crate) fn roll_back(ws: &Workspace, op: &OpRecord, items: &[Item], loosen: &
     }
     place.forget();
     // Same numbers as the operation's items: the next rollback settles the temporaries of this one.
-    let mut back: Vec<Item> = items.iter().map(|i| Item::keep(i.path.clone(), Action::Keep, "already")).collect();
+    let mut back: Vec<Item> =
+        items.iter().map(|i| Item::keep(i.path.clone(), Action::Keep, "already")).collect();
     let mut left = Vec::new();
     for (n, i) in items.iter().enumerate() {
-        if !i.action.changes() || i.result == Progress::Failed && i.reason.as_deref() != Some("changed-after") {
+        if !i.action.changes() || i.result == Progress::Failed && i.reason.as_deref() != Some("changed-after")
+        {
             continue;
         }
         let found = place.inspect(i.path.as_bstr())?;
@@ -96,7 +107,8 @@ pub(crate) fn roll_back(ws: &Workspace, op: &OpRecord, items: &[Item], loosen: &
         let ours = match (&now, &i.to) {
             (None, _) => true,
             (Some(a), Some(b)) => {
-                a.node.is_dir() && b.node.is_dir() || a.node.kind() == b.node.kind() && a.node.oid() == b.node.oid()
+                a.node.is_dir() && b.node.is_dir()
+                    || a.node.kind() == b.node.kind() && a.node.oid() == b.node.oid()
             }
             (Some(a), None) => i.from.as_ref().is_some_and(|f| f.node.is_dir() && a.node.is_dir()),
         } || matches!((&now, &i.from), (Some(a), Some(f)) if a.node.is_dir() && f.node.is_dir());
@@ -122,7 +134,9 @@ pub(crate) fn roll_back(ws: &Workspace, op: &OpRecord, items: &[Item], loosen: &
     };
     operation::apply(&mut place, &mut back, &loosened, 1, &quiet)?;
     for i in back.iter().filter(|i| i.reason.as_deref() != Some("already")) {
-        if i.result != Progress::Done && !(i.action == Action::Keep && i.reason.as_deref() == Some("not-empty")) {
+        if i.result != Progress::Done
+            && !(i.action == Action::Keep && i.reason.as_deref() == Some("not-empty"))
+        {
             left.push(i.path.to_str_lossy().into_owned());
         }
     }

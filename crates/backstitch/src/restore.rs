@@ -90,8 +90,11 @@ impl Workspace {
         let name = operation::describe_target(target);
         let digest = plan.digest(&name);
         if let Some(wanted) = options.plan.as_ref().filter(|w| **w != digest) {
-            return Err(Error::new(Code::PlanChanged, format!("the plan is no longer {wanted}: the disk has changed since"))
-                .hint("look at the new plan with --dry-run; nothing was changed"));
+            return Err(Error::new(
+                Code::PlanChanged,
+                format!("the plan is no longer {wanted}: the disk has changed since"),
+            )
+            .hint("look at the new plan with --dry-run; nothing was changed"));
         }
         match exclusive {
             None => Ok(Outcome {
@@ -137,7 +140,10 @@ impl Workspace {
             State::Complete | State::Partial => {}
         }
         if r.implausible() && !options.force {
-            return refuse("it is empty though the checkpoint before it was not (--force restores it all the same)".to_owned());
+            return refuse(
+                "it is empty though the checkpoint before it was not (--force restores it all the same)"
+                    .to_owned(),
+            );
         }
         if !self.root().is_dir() {
             return Err(Error::io(self.root(), std::io::Error::from(std::io::ErrorKind::NotFound))
@@ -145,11 +151,16 @@ impl Workspace {
         }
         let now = incarnation(self.root())?;
         if now != r.incarnation && !options.replaced {
-            let empty = std::fs::read_dir(self.root()).map_err(|e| Error::io(self.root(), e))?.next().is_none();
+            let empty =
+                std::fs::read_dir(self.root()).map_err(|e| Error::io(self.root(), e))?.next().is_none();
             if !empty {
                 return Err(Error::new(
                     Code::ReplacedWorkspace,
-                    format!("{} is not the folder that checkpoint {} was made of", self.root().display(), r.id),
+                    format!(
+                        "{} is not the folder that checkpoint {} was made of",
+                        self.root().display(),
+                        r.id
+                    ),
                 )
                 .at(self.root())
                 .hint("restore into an empty folder, or say --replaced"));
@@ -175,10 +186,11 @@ impl Workspace {
         if scope.globs.is_empty() && !scope.paths.is_empty() {
             return checkpoint::scan_named(self, &scope.paths, base, "paths", control);
         }
-        if !self.is_unbounded() && target.record.scope == "workspace" {
-            if let Some(live) = checkpoint::scan_all(self, false, control)? {
-                return Ok(live);
-            }
+        if !self.is_unbounded()
+            && target.record.scope == "workspace"
+            && let Some(live) = checkpoint::scan_all(self, false, control)?
+        {
+            return Ok(live);
         }
         // Touched scope: only what the target speaks for is looked at.
         let covers: Vec<BString> = match &target.record.covers {
@@ -213,20 +225,32 @@ impl Workspace {
         if known {
             return Ok(());
         }
-        Err(Error::new(Code::NoSuchPath, format!("{}: neither in the checkpoint nor on the disk", path.to_str_lossy()))
-            .at_bytes(path))
+        Err(Error::new(
+            Code::NoSuchPath,
+            format!("{}: neither in the checkpoint nor on the disk", path.to_str_lossy()),
+        )
+        .at_bytes(path))
     }
 
     /// Paths of the plan that the scan did not cover are looked at one by one, whatever rules and limits say, so that
     /// the safety row holds them (SEMANTICS 14).
-    fn probe(&self, plan: &mut Plan, probe: &[BString], live: &mut Live, control: &Control<'_>) -> Result<()> {
+    fn probe(
+        &self,
+        plan: &mut Plan,
+        probe: &[BString],
+        live: &mut Live,
+        control: &Control<'_>,
+    ) -> Result<()> {
         if probe.is_empty() {
             return Ok(());
         }
         let wanted: Vec<BString> = plan
             .items
             .iter()
-            .filter(|i| i.action.changes() && probe.binary_search_by(|p| p.as_bstr().cmp(i.path.as_bstr())).is_ok() || probe.contains(&i.path))
+            .filter(|i| {
+                i.action.changes() && probe.binary_search_by(|p| p.as_bstr().cmp(i.path.as_bstr())).is_ok()
+                    || probe.contains(&i.path)
+            })
             .map(|i| i.path.clone())
             .collect();
         let found = look_at(self, &wanted, live, control)?;
@@ -237,12 +261,23 @@ impl Workspace {
             let stand = match &f.what {
                 FoundWhat::Leaf { stat, id, xattrs } => {
                     let (node, attrs) = tree::leaf(stat, *id, xattrs.as_ref(), owner);
-                    edits.push((f.path.clone(), Some(Put { node: node.clone(), attrs: attrs.clone(), dir: None })));
+                    edits.push((
+                        f.path.clone(),
+                        Some(Put { node: node.clone(), attrs: attrs.clone(), dir: None }),
+                    ));
                     Ok(Some(Stand { node, attrs }))
                 }
                 FoundWhat::Dir { stat, xattrs, .. } => {
-                    let (node, attrs) = tree::leaf(stat, backstitch_store::Oid::null(gix_hash::Kind::Sha1), xattrs.as_ref(), owner);
-                    edits.push((f.path.clone(), Some(Put { node: node.clone(), attrs: attrs.clone(), dir: None })));
+                    let (node, attrs) = tree::leaf(
+                        stat,
+                        backstitch_store::Oid::null(gix_hash::Kind::Sha1),
+                        xattrs.as_ref(),
+                        owner,
+                    );
+                    edits.push((
+                        f.path.clone(),
+                        Some(Put { node: node.clone(), attrs: attrs.clone(), dir: None }),
+                    ));
                     Ok(Some(Stand { node, attrs }))
                 }
                 FoundWhat::Absent => Ok(None),

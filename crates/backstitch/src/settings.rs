@@ -67,28 +67,160 @@ const MIB: u64 = 1 << 20;
 
 /// Every setting.
 pub const KEYS: &[Key] = &[
-    Key { name: "enabled", form: Form::Bool, default: "true", help: "record at all", guard: Guard::Words(&["false"]) },
-    Key { name: "ignored", form: Form::Choice(&["none", "small", "all"]), default: "\"small\"", help: "which ignored files beside covered ones are kept", guard: Guard::Words(&["none"]) },
-    Key { name: "include", form: Form::List, default: "[]", help: "patterns (ignore-file syntax) that are always covered", guard: Guard::Free },
-    Key { name: "exclude", form: Form::List, default: "[]", help: "patterns (ignore-file syntax) that are never covered", guard: Guard::Any },
-    Key { name: "nested", form: Form::Choice(&["content", "boundary"]), default: "\"content\"", help: "nested repositories: ordinary content, or left out", guard: Guard::Words(&["boundary"]) },
-    Key { name: "bare", form: Form::Choice(&["skip", "content"]), default: "\"skip\"", help: "directories that look like bare repositories", guard: Guard::Free },
-    Key { name: "gitignore_outside_git", form: Form::Bool, default: "true", help: "honour .gitignore files outside git repositories", guard: Guard::Words(&["true"]) },
-    Key { name: "global_excludes", form: Form::Choice(&["auto", "always", "never"]), default: "\"auto\"", help: "git's core.excludesFile: inside repositories, always, never", guard: Guard::Words(&["always"]) },
-    Key { name: "limits.new_file", form: Form::Bytes, default: "\"32MiB\"", help: "larger files never recorded before are left out and listed", guard: Guard::Lower },
-    Key { name: "limits.grown_file", form: Form::Bytes, default: "\"256MiB\"", help: "recorded files that pass this, or grow by more at once, are left out and listed", guard: Guard::Lower },
-    Key { name: "limits.ignored_file", form: Form::Bytes, default: "\"1MiB\"", help: "ignored files up to this are kept (`ignored = small`)", guard: Guard::Lower },
-    Key { name: "limits.ignored_total", form: Form::Bytes, default: "\"64MiB\"", help: "kept ignored files together", guard: Guard::Lower },
-    Key { name: "limits.entries", form: Form::Int, default: "2000000", help: "more entries than this narrow the workspace to touched files", guard: Guard::Lower },
-    Key { name: "budget", form: Form::Bytes, default: "\"20GiB\"", help: "the store's ceiling", guard: Guard::Lower },
-    Key { name: "free_floor", form: Form::Bytes, default: "\"512MiB\"", help: "free disk space that recording leaves alone", guard: Guard::Higher },
-    Key { name: "checkpoint_limit", form: Form::Bytes, default: "\"4GiB\"", help: "new content that one checkpoint may add", guard: Guard::Lower },
-    Key { name: "durability", form: Form::Choice(&["full", "none"]), default: "\"full\"", help: "what is synced before a row is reported", guard: Guard::Words(&["none"]) },
-    Key { name: "lock_wait", form: Form::Seconds, default: "10", help: "how long to wait for another process", guard: Guard::Free },
-    Key { name: "threads", form: Form::Int, default: "0", help: "threads of a capture; 0: one per core", guard: Guard::Free },
-    Key { name: "prompts", form: Form::Choice(&["full", "snippet", "none"]), default: "\"full\"", help: "how much of a prompt is recorded", guard: Guard::Free },
-    Key { name: "retention.days", form: Form::Int, default: "30", help: "days after a session's last activity", guard: Guard::Lower },
-    Key { name: "retention.rows", form: Form::Int, default: "100", help: "automatic rows kept per session", guard: Guard::Lower },
+    Key {
+        name: "enabled",
+        form: Form::Bool,
+        default: "true",
+        help: "record at all",
+        guard: Guard::Words(&["false"]),
+    },
+    Key {
+        name: "ignored",
+        form: Form::Choice(&["none", "small", "all"]),
+        default: "\"small\"",
+        help: "which ignored files beside covered ones are kept",
+        guard: Guard::Words(&["none"]),
+    },
+    Key {
+        name: "include",
+        form: Form::List,
+        default: "[]",
+        help: "patterns (ignore-file syntax) that are always covered",
+        guard: Guard::Free,
+    },
+    Key {
+        name: "exclude",
+        form: Form::List,
+        default: "[]",
+        help: "patterns (ignore-file syntax) that are never covered",
+        guard: Guard::Any,
+    },
+    Key {
+        name: "nested",
+        form: Form::Choice(&["content", "boundary"]),
+        default: "\"content\"",
+        help: "nested repositories: ordinary content, or left out",
+        guard: Guard::Words(&["boundary"]),
+    },
+    Key {
+        name: "bare",
+        form: Form::Choice(&["skip", "content"]),
+        default: "\"skip\"",
+        help: "directories that look like bare repositories",
+        guard: Guard::Free,
+    },
+    Key {
+        name: "gitignore_outside_git",
+        form: Form::Bool,
+        default: "true",
+        help: "honour .gitignore files outside git repositories",
+        guard: Guard::Words(&["true"]),
+    },
+    Key {
+        name: "global_excludes",
+        form: Form::Choice(&["auto", "always", "never"]),
+        default: "\"auto\"",
+        help: "git's core.excludesFile: inside repositories, always, never",
+        guard: Guard::Words(&["always"]),
+    },
+    Key {
+        name: "limits.new_file",
+        form: Form::Bytes,
+        default: "\"32MiB\"",
+        help: "larger files never recorded before are left out and listed",
+        guard: Guard::Lower,
+    },
+    Key {
+        name: "limits.grown_file",
+        form: Form::Bytes,
+        default: "\"256MiB\"",
+        help: "recorded files that pass this, or grow by more at once, are left out and listed",
+        guard: Guard::Lower,
+    },
+    Key {
+        name: "limits.ignored_file",
+        form: Form::Bytes,
+        default: "\"1MiB\"",
+        help: "ignored files up to this are kept (`ignored = small`)",
+        guard: Guard::Lower,
+    },
+    Key {
+        name: "limits.ignored_total",
+        form: Form::Bytes,
+        default: "\"64MiB\"",
+        help: "kept ignored files together",
+        guard: Guard::Lower,
+    },
+    Key {
+        name: "limits.entries",
+        form: Form::Int,
+        default: "2000000",
+        help: "more entries than this narrow the workspace to touched files",
+        guard: Guard::Lower,
+    },
+    Key {
+        name: "budget",
+        form: Form::Bytes,
+        default: "\"20GiB\"",
+        help: "the store's ceiling",
+        guard: Guard::Lower,
+    },
+    Key {
+        name: "free_floor",
+        form: Form::Bytes,
+        default: "\"512MiB\"",
+        help: "free disk space that recording leaves alone",
+        guard: Guard::Higher,
+    },
+    Key {
+        name: "checkpoint_limit",
+        form: Form::Bytes,
+        default: "\"4GiB\"",
+        help: "new content that one checkpoint may add",
+        guard: Guard::Lower,
+    },
+    Key {
+        name: "durability",
+        form: Form::Choice(&["full", "none"]),
+        default: "\"full\"",
+        help: "what is synced before a row is reported",
+        guard: Guard::Words(&["none"]),
+    },
+    Key {
+        name: "lock_wait",
+        form: Form::Seconds,
+        default: "10",
+        help: "how long to wait for another process",
+        guard: Guard::Free,
+    },
+    Key {
+        name: "threads",
+        form: Form::Int,
+        default: "0",
+        help: "threads of a capture; 0: one per core",
+        guard: Guard::Free,
+    },
+    Key {
+        name: "prompts",
+        form: Form::Choice(&["full", "snippet", "none"]),
+        default: "\"full\"",
+        help: "how much of a prompt is recorded",
+        guard: Guard::Free,
+    },
+    Key {
+        name: "retention.days",
+        form: Form::Int,
+        default: "30",
+        help: "days after a session's last activity",
+        guard: Guard::Lower,
+    },
+    Key {
+        name: "retention.rows",
+        form: Form::Int,
+        default: "100",
+        help: "automatic rows kept per session",
+        guard: Guard::Lower,
+    },
 ];
 
 /// Finds a key.
@@ -145,7 +277,7 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
         _ => return None,
     };
     let n = number * factor as f64;
-    (n.is_finite() && n >= 0.0 && n < 9e18).then_some(n as u64)
+    (n.is_finite() && (0.0..9e18).contains(&n)).then_some(n as u64)
 }
 
 /// `1.2 MiB`.
@@ -194,7 +326,10 @@ pub fn parse_value(k: &Key, text: &str) -> Result<(Value, toml::Value)> {
                 t.remove("v").unwrap_or_else(|| toml::Value::Array(Vec::new()))
             }
             _ => toml::Value::Array(
-                text.split(',').filter(|s| !s.is_empty()).map(|s| toml::Value::String(s.trim().to_owned())).collect(),
+                text.split(',')
+                    .filter(|s| !s.is_empty())
+                    .map(|s| toml::Value::String(s.trim().to_owned()))
+                    .collect(),
             ),
         },
         _ => format!("v = {text}")
@@ -261,7 +396,8 @@ impl Settings {
             project_digest: None,
         };
         for k in KEYS {
-            let raw = format!("v = {}", k.default).parse::<toml::Table>().ok().and_then(|mut t| t.remove("v"));
+            let raw =
+                format!("v = {}", k.default).parse::<toml::Table>().ok().and_then(|mut t| t.remove("v"));
             if let Some(Ok(v)) = raw.as_ref().map(|v| check(k, v)) {
                 s.values.insert(k.name, (v, Source::Default));
             }
@@ -298,9 +434,10 @@ impl Settings {
         if source == Source::Project {
             self.project_digest = Some(digest);
         }
-        let table = match std::str::from_utf8(&bytes).map_err(|e| e.to_string()).and_then(|t| {
-            t.parse::<toml::Table>().map_err(|e| e.message().to_owned())
-        }) {
+        let table = match std::str::from_utf8(&bytes)
+            .map_err(|e| e.to_string())
+            .and_then(|t| t.parse::<toml::Table>().map_err(|e| e.message().to_owned()))
+        {
             Ok(t) => t,
             Err(e) => {
                 self.warnings.push(format!("{}: {e}; its settings are not used", path.display()));
@@ -319,7 +456,9 @@ impl Settings {
                         self.values.insert(k.name, (v, source));
                     }
                 }
-                Err(e) => self.warnings.push(format!("{}: {e}; the setting below it is used", path.display())),
+                Err(e) => {
+                    self.warnings.push(format!("{}: {e}; the setting below it is used", path.display()))
+                }
             }
         }
         for unknown in flatten(&table, "").into_iter().filter(|n| !known.contains(&n.as_str())) {
@@ -437,7 +576,9 @@ pub fn set(path: &Path, name: &str, text: &str) -> Result<()> {
             .entry(p.to_string())
             .or_insert_with(|| toml::Value::Table(toml::Table::new()))
             .as_table_mut()
-            .ok_or_else(|| Error::new(Code::BadSetting, format!("{}: {p} is not a table", path.display())).at(path))?;
+            .ok_or_else(|| {
+                Error::new(Code::BadSetting, format!("{}: {p} is not a table", path.display())).at(path)
+            })?;
     }
     at.insert(parts[parts.len() - 1].to_owned(), raw);
     write_file(path, toml::to_string(&table).unwrap_or_default().as_bytes())

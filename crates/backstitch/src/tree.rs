@@ -210,11 +210,19 @@ pub fn read_dir(odb: &Odb, dir: DirRef) -> Result<Vec<Entry>> {
                 .hint("nothing was changed; `backstitch verify` examines the store"));
             }
         };
-        if name == ".git" || name == "." || name == ".." || name.is_empty() || name.contains(&b'/') || name.contains(&0)
+        if name == ".git"
+            || name == "."
+            || name == ".."
+            || name.is_empty()
+            || name.contains(&b'/')
+            || name.contains(&0)
         {
-            return Err(Error::new(Code::UnsafePath, format!("the recorded name {name:?} must never be written"))
-                .at_bytes(name)
-                .hint("nothing was changed; `backstitch verify` examines the store"));
+            return Err(Error::new(
+                Code::UnsafePath,
+                format!("the recorded name {name:?} must never be written"),
+            )
+            .at_bytes(name)
+            .hint("nothing was changed; `backstitch verify` examines the store"));
         }
         let line = lines.remove(&name);
         let (node, attrs, dir) = match e.mode {
@@ -226,7 +234,11 @@ pub fn read_dir(odb: &Odb, dir: DirRef) -> Result<Vec<Entry>> {
             }
             BLOB | EXEC => {
                 let mode = line.as_ref().map_or(meta::ordinary_mode(Kind::File, e.mode == EXEC), |l| l.mode);
-                (Node::File { oid: e.oid, mode }, line.map(|l| l.attrs).unwrap_or_default(), DirRef::default())
+                (
+                    Node::File { oid: e.oid, mode },
+                    line.map(|l| l.attrs).unwrap_or_default(),
+                    DirRef::default(),
+                )
             }
             LINK => (Node::Link { oid: e.oid }, line.map(|l| l.attrs).unwrap_or_default(), DirRef::default()),
             other => {
@@ -299,10 +311,11 @@ pub fn diff(odb: &Odb, a: DirRef, b: DirRef, visit: &mut Visit<'_>) -> Result<()
                 },
             };
             let Some(either) = x.or(y) else { break };
-            if let (Some(x), Some(y)) = (x, y) {
-                if x.node == y.node && x.dir == y.dir {
-                    continue;
-                }
+            if let (Some(x), Some(y)) = (x, y)
+                && x.node == y.node
+                && x.dir == y.dir
+            {
+                continue;
             }
             let path = paths::join(base.as_bstr(), &either.name);
             if x.map(|e| &e.node) != y.map(|e| &e.node) {
@@ -378,11 +391,16 @@ fn edit_dir(w: &Writer, s: &mut Scratch, dir: DirRef, own: (Node, Attrs), edits:
             Some(Some(put)) => {
                 let kept = children.get(&name).filter(|_| put.node.is_dir()).map(|e| e.dir);
                 let dir = put.dir.or(kept).unwrap_or_default();
-                children.insert(name.clone(), Entry { name: name.clone(), node: put.node, attrs: put.attrs, dir });
+                children.insert(
+                    name.clone(),
+                    Entry { name: name.clone(), node: put.node, attrs: put.attrs, dir },
+                );
             }
             None => {}
         }
-        if sub.below.is_empty() && children.get(&name).is_none_or(|e| !e.node.is_dir() || e.dir.tree.is_some()) {
+        if sub.below.is_empty()
+            && children.get(&name).is_none_or(|e| !e.node.is_dir() || e.dir.tree.is_some())
+        {
             continue;
         }
         let entry = match children.remove(&name) {

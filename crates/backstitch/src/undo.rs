@@ -105,27 +105,40 @@ impl Workspace {
         let all = self.operations()?;
         let s = stacks(&all, options.session.as_deref());
         let nothing = |code, what: &str| {
-            Error::new(code, format!("there is nothing to {what}")).hint("`backstitch operations` shows what was done")
+            Error::new(code, format!("there is nothing to {what}"))
+                .hint("`backstitch operations` shows what was done")
         };
         let op = match (&options.operation, kind) {
             (Some(id), _) => {
-                let found: Vec<&Operation> = all.iter().filter(|o| o.record.id.starts_with(id.as_str())).collect();
+                let found: Vec<&Operation> =
+                    all.iter().filter(|o| o.record.id.starts_with(id.as_str())).collect();
                 match found.as_slice() {
                     [] => {
-                        return Err(Error::new(Code::NoSuchOperation, format!("no operation is named {id:?}"))
-                            .hint("`backstitch operations` lists them"));
+                        return Err(Error::new(
+                            Code::NoSuchOperation,
+                            format!("no operation is named {id:?}"),
+                        )
+                        .hint("`backstitch operations` lists them"));
                     }
                     [op] if op.record.state == OpState::Done => *op,
                     [op] => {
-                        return Err(Error::new(Code::NoSuchOperation, format!("operation {} changed nothing", op.record.id)));
+                        return Err(Error::new(
+                            Code::NoSuchOperation,
+                            format!("operation {} changed nothing", op.record.id),
+                        ));
                     }
                     many => {
-                        return Err(Error::new(Code::Ambiguous, format!("{id:?} stands for {} operations", many.len()))
-                            .list(many.iter().map(|o| o.record.id.clone()).collect()));
+                        return Err(Error::new(
+                            Code::Ambiguous,
+                            format!("{id:?} stands for {} operations", many.len()),
+                        )
+                        .list(many.iter().map(|o| o.record.id.clone()).collect()));
                     }
                 }
             }
-            (None, OpKind::Redo) => s.redo.last().copied().ok_or_else(|| nothing(Code::NothingToRedo, "redo"))?,
+            (None, OpKind::Redo) => {
+                s.redo.last().copied().ok_or_else(|| nothing(Code::NothingToRedo, "redo"))?
+            }
             (None, _) => s.undo.last().copied().ok_or_else(|| nothing(Code::NothingToUndo, "undo"))?,
         };
         if !op.record.rows.is_empty() {
@@ -299,17 +312,23 @@ impl Workspace {
     }
 
     /// Moves rows between the list and the trash.
-    fn invert_rows(&self, kind: OpKind, op: &Operation, options: &Options, all: &[Operation]) -> Result<Outcome> {
+    fn invert_rows(
+        &self,
+        kind: OpKind,
+        op: &Operation,
+        options: &Options,
+        all: &[Operation],
+    ) -> Result<Outcome> {
         let refs = self.store()?.refs();
         // A delete and its redo put rows into the trash; its undo brings them back.
         let back = matches!(op.record.kind, OpKind::Delete | OpKind::Redo);
         let mut missing = Vec::new();
         if !options.dry_run {
             for (id, commit) in &op.record.rows {
-                let (from, to) =
-                    if back { (TRASH, CHECKPOINTS) } else { (CHECKPOINTS, TRASH) };
-                let commit = Oid::from_hex(commit.as_bytes())
-                    .map_err(|e| Error::new(Code::StoreDamaged, format!("operation {}: {e}", op.record.id)))?;
+                let (from, to) = if back { (TRASH, CHECKPOINTS) } else { (CHECKPOINTS, TRASH) };
+                let commit = Oid::from_hex(commit.as_bytes()).map_err(|e| {
+                    Error::new(Code::StoreDamaged, format!("operation {}: {e}", op.record.id))
+                })?;
                 match refs.get(&format!("{from}{id}"))? {
                     Some(current) => {
                         let _ = commit;

@@ -100,7 +100,8 @@ pub fn change(c: &Change) -> Value {
     m.insert("status".to_owned(), c.status.as_str().into());
     m.insert(
         "mode_change".to_owned(),
-        c.mode_change.map_or(Value::Null, |(a, b)| json!({"from": format!("{a:04o}"), "to": format!("{b:04o}")})),
+        c.mode_change
+            .map_or(Value::Null, |(a, b)| json!({"from": format!("{a:04o}"), "to": format!("{b:04o}")})),
     );
     m.insert("binary".to_owned(), c.binary.into());
     m.insert("added".to_owned(), c.added.into());

@@ -67,8 +67,10 @@ impl Surroundings {
         let truthy = |v: &std::ffi::OsStr| !matches!(v.to_str(), Some("0" | "false" | "no" | ""));
         Surroundings {
             store_base: var("BACKSTITCH_STORE_DIR").map(PathBuf::from).unwrap_or_else(|| {
-                data.unwrap_or_else(|| std::env::temp_dir().join(format!("backstitch-{}", rustix::process::getuid().as_raw())))
-                    .join("backstitch")
+                data.unwrap_or_else(|| {
+                    std::env::temp_dir().join(format!("backstitch-{}", rustix::process::getuid().as_raw()))
+                })
+                .join("backstitch")
             }),
             user_config: var("BACKSTITCH_CONFIG")
                 .map(PathBuf::from)
@@ -87,7 +89,10 @@ impl Surroundings {
 
     /// Digests of project files that a person trusts.
     pub fn trusted(&self) -> Vec<String> {
-        std::fs::read(self.trust_file()).ok().and_then(|b| serde_json::from_slice(&b).ok()).unwrap_or_default()
+        std::fs::read(self.trust_file())
+            .ok()
+            .and_then(|b| serde_json::from_slice(&b).ok())
+            .unwrap_or_default()
     }
 
     /// Adds a digest.
@@ -180,7 +185,9 @@ pub fn is_unbounded(root: &Path, home: Option<&Path>) -> bool {
     parent_dev.is_some()
         && own.is_some()
         && parent_dev != own
-        && (matches!(name.as_slice(), b"/mnt" | b"/media" | b"/Volumes") || name.starts_with(b"/media/") || name.starts_with(b"/run/media/"))
+        && (matches!(name.as_slice(), b"/mnt" | b"/media" | b"/Volumes")
+            || name.starts_with(b"/media/")
+            || name.starts_with(b"/run/media/"))
 }
 
 /// Device, inode and birth time of a folder.
@@ -329,11 +336,15 @@ impl Workspace {
         if !self.settings.flag("enabled") {
             let source = self.settings.get("enabled").map(|(_, s)| s);
             return Some(match source {
-                Ok(s) => format!("`enabled = false` in the {} settings", serde_json::to_string(&s).unwrap_or_default().trim_matches('"')),
+                Ok(s) => format!(
+                    "`enabled = false` in the {} settings",
+                    serde_json::to_string(&s).unwrap_or_default().trim_matches('"')
+                ),
                 Err(_) => "`enabled = false`".to_owned(),
             });
         }
-        let off = self.store.as_ref().and_then(|s| s.manifest().extra.get("disabled")).and_then(|v| v.as_bool());
+        let off =
+            self.store.as_ref().and_then(|s| s.manifest().extra.get("disabled")).and_then(|v| v.as_bool());
         (off == Some(true)).then(|| "switched off by `backstitch disable`".to_owned())
     }
 
@@ -355,11 +366,10 @@ impl Workspace {
     /// Some commands are a person's (SEMANTICS 36).
     pub fn refuse_agents(&self, command: &str, as_person: bool) -> Result<()> {
         match &self.surroundings.agent_context {
-            Some(var) if !as_person => Err(Error::new(
-                Code::AgentContext,
-                format!("`{command}` is not for agents ({var} is set)"),
-            )
-            .hint("a person adds --as-person")),
+            Some(var) if !as_person => {
+                Err(Error::new(Code::AgentContext, format!("`{command}` is not for agents ({var} is set)"))
+                    .hint("a person adds --as-person"))
+            }
             _ => Ok(()),
         }
     }
@@ -405,7 +415,9 @@ impl Workspace {
     /// The owner that needs no meta line: the workspace's when the store was made.
     pub fn owner(&self) -> (u32, u32) {
         let m = self.store.as_ref().map(|s| s.manifest());
-        let n = |k: &str| m.and_then(|m| m.extra.get(k)).and_then(|v| v.as_u64()).and_then(|v| u32::try_from(v).ok());
+        let n = |k: &str| {
+            m.and_then(|m| m.extra.get(k)).and_then(|v| v.as_u64()).and_then(|v| u32::try_from(v).ok())
+        };
         match (n("uid"), n("gid")) {
             (Some(u), Some(g)) => (u, g),
             _ => (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw()),
@@ -502,7 +514,9 @@ impl Workspace {
         stores(&self.surroundings.store_base)
             .into_iter()
             .filter_map(|k| k.manifest.ok().map(|m| (from_manifest_path(&m.path), k.dir)))
-            .filter(|(p, dir)| *dir != self.store_dir && (p.starts_with(&self.root) || self.root.starts_with(p)))
+            .filter(|(p, dir)| {
+                *dir != self.store_dir && (p.starts_with(&self.root) || self.root.starts_with(p))
+            })
             .collect()
     }
 
@@ -523,14 +537,16 @@ impl Workspace {
         let mut held = Vec::new();
         for (root, dir) in order {
             let store = Store::open(&dir)?;
-            held.push(store.lock_exclusive("workspace", self.lock_wait()).map_err(|e| match e {
-                backstitch_store::Error::Busy { .. } => Error::new(
-                    Code::Busy,
-                    format!("{}: a capture or an operation is running here", root.display()),
-                )
-                .at(&root)
-                .hint("try again when it has ended; nothing was changed"),
-                e => e.into(),
+            held.push(store.lock_exclusive("workspace", self.lock_wait()).map_err(|e| {
+                match e {
+                    backstitch_store::Error::Busy { .. } => Error::new(
+                        Code::Busy,
+                        format!("{}: a capture or an operation is running here", root.display()),
+                    )
+                    .at(&root)
+                    .hint("try again when it has ended; nothing was changed"),
+                    e => e.into(),
+                }
             })?);
         }
         let store = self.store()?.lock_shared("store", self.lock_wait())?;
@@ -569,7 +585,8 @@ impl Rows {
     /// counts, else the newest.
     pub fn parent(&self, session: Option<&str>) -> Option<&Checkpoint> {
         let counted = |c: &&Checkpoint| {
-            c.record.kind.is_counted() && matches!(c.record.state, record::State::Complete | record::State::Partial)
+            c.record.kind.is_counted()
+                && matches!(c.record.state, record::State::Complete | record::State::Partial)
         };
         let own = |c: &&Checkpoint| session.is_none() || c.record.session.as_deref() == session;
         self.all
