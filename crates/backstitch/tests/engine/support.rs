@@ -43,7 +43,11 @@ pub fn open_at(w: &World, dir: &Path) -> Workspace {
 }
 
 pub fn checkpoint_at(w: &World, dir: &Path) -> Checkpoint {
-    open_at(w, dir).checkpoint(&checkpoint::Options::default(), &Control::default()).unwrap().checkpoint.unwrap()
+    open_at(w, dir)
+        .checkpoint(&checkpoint::Options::default(), &Control::default())
+        .unwrap()
+        .checkpoint
+        .unwrap()
 }
 
 pub fn restore_at(w: &World, dir: &Path, c: &Checkpoint) -> Result<Outcome, Error> {
@@ -106,12 +110,20 @@ pub fn process(w: &World, words: &[&str]) -> Command {
 #[track_caller]
 pub fn ids(child: Child) -> Vec<String> {
     let out = child.wait_with_output().unwrap();
-    assert!(out.status.success(), "{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(
+        out.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&out.stdout),
+        String::from_utf8_lossy(&out.stderr)
+    );
     lines(&out.stdout)
 }
 
 pub fn lines(stdout: &[u8]) -> Vec<String> {
-    String::from_utf8_lossy(stdout).lines().filter_map(|l| l.rsplit_once("id=").map(|(_, id)| id.to_owned())).collect()
+    String::from_utf8_lossy(stdout)
+        .lines()
+        .filter_map(|l| l.rsplit_once("id=").map(|(_, id)| id.to_owned()))
+        .collect()
 }
 
 /// The other process. `checkpoint N`, `restore NAME`, `undo`, `redo`; prints `id=…` for each row or operation made.
@@ -125,7 +137,10 @@ fn child() {
     let surroundings = Surroundings {
         home: var("BACKSTITCH_TEST_HOME").map(PathBuf::from),
         store_base: var("BACKSTITCH_TEST_BASE").unwrap().into(),
-        settings: vec![("BACKSTITCH_FREE_FLOOR".into(), "0".into()), ("BACKSTITCH_LOCK_WAIT".into(), "120".into())],
+        settings: vec![
+            ("BACKSTITCH_FREE_FLOOR".into(), "0".into()),
+            ("BACKSTITCH_LOCK_WAIT".into(), "120".into()),
+        ],
         agent_context: None,
         session: None,
         ..Surroundings::of_process()
@@ -188,11 +203,17 @@ pub fn tree_bytes(entries: &[(&str, &[u8], Oid)]) -> Vec<u8> {
 }
 
 /// Puts a commit in the place of a row's, with another tree and a record changed by `change`.
-pub fn doctor(w: &World, c: &Checkpoint, tree: &Oid, change: impl Fn(&mut backstitch::record::Record)) -> Checkpoint {
+pub fn doctor(
+    w: &World,
+    c: &Checkpoint,
+    tree: &Oid,
+    change: impl Fn(&mut backstitch::record::Record),
+) -> Checkpoint {
     let git_dir = w.git_dir();
     let mut record = c.record.clone();
     change(&mut record);
-    let mut commit = format!("tree {tree}\nauthor x <x@x> 1 +0000\ncommitter x <x@x> 1 +0000\n\n").into_bytes();
+    let mut commit =
+        format!("tree {tree}\nauthor x <x@x> 1 +0000\ncommitter x <x@x> 1 +0000\n\n").into_bytes();
     commit.extend_from_slice(&record.message());
     let oid = object(&git_dir, "commit", &commit);
     set_ref(&git_dir, &format!("{}{}", backstitch::record::CHECKPOINTS, c.record.id), &oid);
@@ -207,7 +228,8 @@ pub fn set_ref(git_dir: &Path, name: &str, oid: &Oid) {
 
 /// Id of what stands at `spec`, such as `COMMIT:files`.
 pub fn rev(git_dir: &Path, spec: &str) -> Oid {
-    let out = Git::new().unwrap().command(git_dir, ["rev-parse", spec]).env("GIT_DIR", git_dir).output().unwrap();
+    let out =
+        Git::new().unwrap().command(git_dir, ["rev-parse", spec]).env("GIT_DIR", git_dir).output().unwrap();
     assert!(out.status.success(), "{spec}: {}", String::from_utf8_lossy(&out.stderr));
     Oid::from_hex(out.stdout.trim_ascii_end()).unwrap()
 }
@@ -248,7 +270,9 @@ impl Volume {
         let volume = Volume { dir };
         for (make, options) in made {
             let _ = fs::remove_file(&image);
-            if !run(&["truncate", size, image_text]) || !run(make) || !run(&["mount", "-o", options, image_text, mount_text])
+            if !run(&["truncate", size, image_text])
+                || !run(make)
+                || !run(&["mount", "-o", options, image_text, mount_text])
             {
                 continue;
             }
