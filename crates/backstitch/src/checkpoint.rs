@@ -488,8 +488,10 @@ impl Workspace {
             return Err(Error::io(self.root(), std::io::Error::from(std::io::ErrorKind::NotFound)));
         }
         let mut warnings = self.settings().warnings.clone();
+        self.refuse_moved()?;
         self.create_store()?;
         self.check_room()?;
+        self.check_budget()?;
         let lock = self.lock_capture()?;
         let rows = self.rows()?;
         for (name, why) in &rows.damaged {
@@ -511,6 +513,9 @@ impl Workspace {
                 self.settings().untrusted.join(", ")
             ));
         }
+        // Within a session coverage only grows; at its start today's rules hold.
+        let keep_covered =
+            options.session.is_some() && rows.all.iter().any(|c| c.record.session == options.session);
         let touched = options.touched || self.is_unbounded();
         let live = if touched || !options.paths.is_empty() {
             let scope = if touched { "touched" } else { "paths" };
@@ -524,7 +529,7 @@ impl Workspace {
             }
             scan_named(self, &options.paths, base, scope, control)?
         } else {
-            match scan_all(self, options.session.is_some(), control)? {
+            match scan_all(self, keep_covered, control)? {
                 Some(live) => live,
                 None => {
                     let why = format!(
@@ -576,6 +581,26 @@ impl Workspace {
             .hint("free some space, or lower `free_floor`"));
         }
         Ok(())
+    }
+
+    /// The store's ceiling, before anything is written.
+    fn check_budget(&self) -> Result<()> {
+        let store = self.store()?;
+        let (used, budget) = (store.disk_usage()?.total, self.settings().int("budget"));
+        if used < budget {
+            return Ok(());
+        }
+        Err(Error::new(
+            Code::OverBudget,
+            format!(
+                "{}: the store holds {} of a budget of {}",
+                store.dir().display(),
+                crate::settings::show_bytes(used),
+                crate::settings::show_bytes(budget)
+            ),
+        )
+        .at(store.dir())
+        .hint("raise `budget`, or delete checkpoints; nothing was recorded"))
     }
 
     fn touch_manifest(&self) {

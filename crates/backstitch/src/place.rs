@@ -658,6 +658,13 @@ impl Place {
         bits(last_name(path)) || bits(b".")
     }
 
+    /// The directory looks like a repository's own folder: HEAD, objects and refs, or a linked work tree's.
+    pub fn is_repository(&self, dir: &BStr) -> bool {
+        let Ok(fd) = self.open_dir(dir) else { return false };
+        let there = |name: &str| statx(&fd, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::TYPE).is_ok();
+        there("HEAD") && (there("objects") && there("refs") || there("commondir")) && !there(".git")
+    }
+
     /// Number of names of the file at `path`.
     pub fn links(&mut self, path: &BStr) -> u32 {
         if self.parent(path).is_err() {

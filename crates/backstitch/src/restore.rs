@@ -10,6 +10,7 @@ use crate::{
     coverage::{self, RowRules},
     error::{Code, Error, Result},
     operation::{self, OpKind, Outcome, Request},
+    place::Place,
     plan::{self, Action, Item, Plan, Scope, Sides, Stand},
     record::{Checkpoint, State},
     tree::{self, DirRef, Node, Put},
@@ -83,6 +84,7 @@ impl Workspace {
             self.check_named(&odb, p.as_bstr(), &plan, root.files, &live)?;
         }
         self.probe(&mut plan, &probe, &mut live, control)?;
+        self.keep_out_of_repositories(&mut plan)?;
         plan::settle(&mut plan, &|p: &BStr| live_coverage.has_skip_below(p));
         if options.no_safety {
             keep_unheld(&odb, &rows, &mut plan)?;
@@ -230,6 +232,26 @@ impl Workspace {
             format!("{}: neither in the checkpoint nor on the disk", path.to_str_lossy()),
         )
         .at_bytes(path))
+    }
+
+    /// A look at named paths does not see that a folder above them has become a repository's own: nothing below is ours.
+    fn keep_out_of_repositories(&self, plan: &mut Plan) -> Result<()> {
+        if self.settings().word("bare") == "content" {
+            return Ok(());
+        }
+        let place = Place::open(self.root(), self.odb()?, "", self.owner())?;
+        let mut known: HashMap<BString, bool> = HashMap::new();
+        for i in plan.items.iter_mut().filter(|i| i.action.changes()) {
+            let path = i.path.clone();
+            let inside = path.find_iter(b"/").any(|end| {
+                let dir = path[..end].as_bstr();
+                *known.entry(dir.to_owned()).or_insert_with(|| place.is_repository(dir))
+            });
+            if inside {
+                i.leave(Action::Conflict, "bare-repository");
+            }
+        }
+        Ok(())
     }
 
     /// Paths of the plan that the scan did not cover are looked at one by one, whatever rules and limits say, so that

@@ -305,12 +305,38 @@ impl Workspace {
     }
 
     /// The store; `no-such-store` where nothing was ever recorded.
+    ///
+    /// # Errors
+    /// `wrong-workspace`, naming `relink`, where this folder's rows were made at another path.
     pub fn store(&self) -> Result<&Store> {
-        self.store.as_ref().ok_or_else(|| {
-            Error::new(Code::NoSuchStore, format!("nothing is recorded for {}", self.root.display()))
+        if let Some(store) = &self.store {
+            return Ok(store);
+        }
+        self.refuse_moved()?;
+        Err(Error::new(Code::NoSuchStore, format!("nothing is recorded for {}", self.root.display()))
+            .at(&self.root)
+            .hint("`backstitch checkpoint` records the folder"))
+    }
+
+    /// A folder without a store that is, by device, inode and birth time, the one of another store whose path is gone.
+    pub(crate) fn refuse_moved(&self) -> Result<()> {
+        if self.store.is_some() || !self.root.is_dir() {
+            return Ok(());
+        }
+        let now = incarnation(&self.root)?;
+        for m in stores(&self.surroundings.store_base).into_iter().filter_map(|k| k.manifest.ok()) {
+            let old = from_manifest_path(&m.path);
+            let same = (m.dev, m.ino, m.birth_ns) == (now.dev, now.ino, now.birth_ns.map(i128::from));
+            if same && old != self.root && old.symlink_metadata().is_err() {
+                return Err(Error::new(
+                    Code::WrongWorkspace,
+                    format!("{} was {} when its checkpoints were made", self.root.display(), old.display()),
+                )
                 .at(&self.root)
-                .hint("`backstitch checkpoint` records the folder")
-        })
+                .hint(format!("`backstitch relink {}` attaches them to the new place", old.display())));
+            }
+        }
+        Ok(())
     }
 
     /// There is a store.

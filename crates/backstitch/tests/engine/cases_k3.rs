@@ -96,7 +96,9 @@ fn r29_set_up_that_fails_says_why_and_changes_nothing() {
         break_it(&w);
         let before = w.model();
         let e = Workspace::open(&w.root(), w.surroundings.clone())
-            .and_then(|mut ws| ws.checkpoint(&checkpoint::Options::default(), &Control::default()).map(|_| ()))
+            .and_then(|mut ws| {
+                ws.checkpoint(&checkpoint::Options::default(), &Control::default()).map(|_| ())
+            })
             .unwrap_err();
         assert!(!e.message.is_empty() && e.path.is_some(), "{n}: {e:?}");
         before.assert_same(&w.model(), &Compare::untouched(), "untouched");
@@ -118,7 +120,10 @@ fn r35_what_cannot_be_carried_out_says_so() {
     let ws = w.open();
     match ws.rows() {
         Ok(rows) => {
-            assert!(rows.all.is_empty() || w.restore_with(&c, Default::default()).unwrap_err().code == Code::StoreDamaged);
+            assert!(
+                rows.all.is_empty()
+                    || w.restore_with(&c, Default::default()).unwrap_err().code == Code::StoreDamaged
+            );
         }
         Err(e) => assert_eq!(e.code, Code::StoreDamaged),
     }
@@ -129,7 +134,14 @@ fn r35_what_cannot_be_carried_out_says_so() {
     let moved = w.dir.path().join("moved");
     fs::rename(w.root(), &moved).unwrap();
     let mut ws = Workspace::open(&moved, w.surroundings.clone()).unwrap();
-    assert_eq!(ws.rows().unwrap_err().code, Code::NoSuchStore);
+    let e = ws.rows().unwrap_err();
+    assert_eq!(e.code, Code::WrongWorkspace);
+    assert!(e.hint.unwrap().contains("relink"));
+    assert_eq!(
+        ws.checkpoint(&checkpoint::Options::default(), &Control::default()).unwrap_err().code,
+        Code::WrongWorkspace,
+        "a second history would shut the first one out"
+    );
     ws.relink(&w.dir.path().join("w")).unwrap();
     let rows = ws.rows().unwrap();
     ws.restore(rows.by_id(&c.record.id).unwrap(), &Default::default(), &Control::default()).unwrap();
@@ -180,7 +192,9 @@ fn r30_list_preview_and_restore_name_the_same_files() {
         assert_eq!(row.record.summary.modified, 3);
         let (_, changes) = w.open().show(&row).unwrap();
         let shown: Vec<_> = changes.iter().map(|c| c.path.clone()).collect();
-        let preview = w.restore_with(&before, backstitch::restore::Options { dry_run: true, ..Default::default() }).unwrap();
+        let preview = w
+            .restore_with(&before, backstitch::restore::Options { dry_run: true, ..Default::default() })
+            .unwrap();
         let planned: Vec<_> = preview.items.iter().map(|i| i.path.clone()).collect();
         let real = w.restore(&before);
         let done: Vec<_> = real.items.iter().map(|i| i.path.clone()).collect();
