@@ -13,8 +13,8 @@ use std::{
 };
 
 use backstitch_scan::{
-    BStr, ByteSlice, Dir, DirIds, Ignored, Limits, Oid, Options, Outcome, RuleSettings, Rules, ScanError, Sink,
-    SinkError, Stat, Table, bare_walk, scan,
+    BStr, ByteSlice, Dir, DirIds, Ignored, Limits, Oid, Options, Outcome, RuleSettings, Rules, ScanError,
+    Sink, SinkError, Stat, Table, bare_walk, scan,
 };
 
 /// Counts calls; an id is a cheap mixture of what the stat says.
@@ -54,7 +54,13 @@ impl Sink for Counting {
     }
 }
 
-fn run(root: &Path, table: Option<&Table>, rules: &Rules, threads: usize, sink: &Counting) -> Result<Outcome, ScanError> {
+fn run(
+    root: &Path,
+    table: Option<&Table>,
+    rules: &Rules,
+    threads: usize,
+    sink: &Counting,
+) -> Result<Outcome, ScanError> {
     let interrupt = AtomicBool::new(false);
     scan(
         root,
@@ -89,14 +95,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let root = Path::new(&root);
     let number = |arg: Option<std::ffi::OsString>| arg.and_then(|a| a.to_str().and_then(|a| a.parse().ok()));
     let rounds = number(args.next()).unwrap_or(7);
-    let threads = number(args.next()).unwrap_or_else(|| std::thread::available_parallelism().map_or(2, |n| n.get()));
+    let threads =
+        number(args.next()).unwrap_or_else(|| std::thread::available_parallelism().map_or(2, |n| n.get()));
     let state = tempfile::tempdir()?;
     let rules = Rules::discover(root, &RuleSettings::default())?;
 
     let (entries, bytes) = bare_walk(root, threads)?;
     println!("{entries} entries, {bytes} bytes, {threads} threads, {rounds} rounds");
     let first = run(root, None, &rules, threads, &Counting::default())?;
-    println!("covered: {} files, {} dirs, {} links; {} skipped", first.files, first.dirs, first.links, first.skips.len());
+    println!(
+        "covered: {} files, {} dirs, {} links; {} skipped",
+        first.files,
+        first.dirs,
+        first.links,
+        first.skips.len()
+    );
     for skip in first.skips.iter().take(5) {
         println!("  {} {}", skip.reason.as_str(), skip.path.as_bstr());
     }

@@ -170,6 +170,8 @@ pub(crate) fn trust_of(fd: impl AsFd) -> Trust {
     const XFS: i64 = 0x5846_5342;
     const BTRFS: i64 = 0x9123_683e;
     const TMPFS: i64 = 0x0102_1994;
+    // The type of `f_type` differs from system to system.
+    #[allow(clippy::unnecessary_cast)]
     match rustix::fs::fstatfs(fd).map(|s| s.f_type as i64) {
         Ok(EXT | XFS | BTRFS | TMPFS) => Trust { granularity_ns: 20_000_000, dirs: true },
         _ => Trust { granularity_ns: 2_000_000_000, dirs: false },
@@ -178,10 +180,7 @@ pub(crate) fn trust_of(fd: impl AsFd) -> Trust {
 
 fn is_kept(name: &[u8]) -> bool {
     name.starts_with(b"user.")
-        || matches!(
-            name,
-            b"system.posix_acl_access" | b"system.posix_acl_default" | b"security.capability"
-        )
+        || matches!(name, b"system.posix_acl_access" | b"system.posix_acl_default" | b"security.capability")
 }
 
 /// Reads the extended attributes that are kept. A file system without any has none.

@@ -30,9 +30,10 @@ impl Tracked {
     }
 
     fn paths(&self) -> Result<&Paths, ScanError> {
-        self.paths.get_or_init(|| Paths::read(&self.file, self.hash_len, self.fold)).as_ref().map_err(|what| {
-            ScanError::Rules { path: self.file.clone(), what: what.clone() }
-        })
+        self.paths
+            .get_or_init(|| Paths::read(&self.file, self.hash_len, self.fold))
+            .as_ref()
+            .map_err(|what| ScanError::Rules { path: self.file.clone(), what: what.clone() })
     }
 
     /// True if the index lists the file `path` (from the top of the work tree), or for a directory anything below it.
@@ -48,10 +49,18 @@ impl Tracked {
     pub(crate) fn identity(&self) -> Vec<u8> {
         use std::os::unix::fs::MetadataExt;
         match fs::metadata(&self.file) {
-            Ok(m) => [m.dev(), m.ino(), m.size(), m.mtime() as u64, m.mtime_nsec() as u64, m.ctime() as u64, m.ctime_nsec() as u64]
-                .iter()
-                .flat_map(|n| n.to_le_bytes())
-                .collect(),
+            Ok(m) => [
+                m.dev(),
+                m.ino(),
+                m.size(),
+                m.mtime() as u64,
+                m.mtime_nsec() as u64,
+                m.ctime() as u64,
+                m.ctime_nsec() as u64,
+            ]
+            .iter()
+            .flat_map(|n| n.to_le_bytes())
+            .collect(),
             Err(_) => Vec::new(),
         }
     }

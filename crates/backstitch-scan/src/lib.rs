@@ -5,6 +5,7 @@ mod bare;
 mod builtin;
 mod clock;
 mod digest;
+mod glob;
 mod handle;
 mod index;
 mod paths;
@@ -25,8 +26,8 @@ pub use paths::{scan_paths, scan_paths_at};
 pub use rules::{DirRules, RuleSettings, Rules, Verdict};
 pub use table::{Table, TableUpdate};
 pub use types::{
-    Child, ChildId, Dir, DirIds, Found, FoundWhat, Ignored, Kind, Limits, Options, Outcome, Reason, ScanError, Sink,
-    SinkError, Skip, SpecialType, Stat, Xattrs,
+    Child, ChildId, Dir, DirIds, Found, FoundWhat, Ignored, Kind, Limits, Options, Outcome, Reason,
+    ScanError, Sink, SinkError, Skip, SpecialType, Stat, Xattrs,
 };
 
 /// One parallel pass: walk, read what changed, make ids bottom-up.
@@ -47,8 +48,8 @@ pub fn scan_at<S: Sink>(
     options: &Options<'_>,
     clock: &dyn Clock,
 ) -> Result<Outcome, ScanError> {
-    let fd = handle::open_root(root)
-        .map_err(|e| ScanError::Io { path: root.to_owned(), source: e.into() })?;
+    let fd =
+        handle::open_root(root).map_err(|e| ScanError::Io { path: root.to_owned(), source: e.into() })?;
     let nothing = Default::default();
     let ground = walk::Ground {
         root,

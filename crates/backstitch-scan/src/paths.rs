@@ -5,7 +5,10 @@ use std::{
     ffi::CString,
     os::fd::{AsFd, OwnedFd},
     path::Path,
-    sync::{Arc, Mutex, OnceLock, atomic::{AtomicU32, Ordering}},
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Instant,
 };
 
@@ -18,7 +21,7 @@ use crate::{
     handle::{self, Hint, Names, Node as Seen},
     repository::{self, GitDirs},
     rules::{DirRules, State},
-    table::record::{EntryKind, Record},
+    table::record::Record,
     types::{Found, FoundWhat, Kind, Options, Reason, ScanError, Sink, Skip, Stat},
     walk::{
         self, Ground, Halt, Start, Walk, Worker,
@@ -52,7 +55,8 @@ pub fn scan_paths_at<S: Sink>(
     options: &Options<'_>,
     clock: &dyn Clock,
 ) -> Result<Vec<Found>, ScanError> {
-    let fd = handle::open_root(root).map_err(|e| ScanError::Io { path: root.to_owned(), source: e.into() })?;
+    let fd =
+        handle::open_root(root).map_err(|e| ScanError::Io { path: root.to_owned(), source: e.into() })?;
     let ground = Ground {
         root,
         sink,
@@ -161,7 +165,9 @@ impl<'t, S: Sink> Search<'t, '_, S> {
                     }
                 }
                 Seen::Covered(_) if last => return self.leaf(w, here, &name, path),
-                Seen::Special(special, ..) if last => return Ok(skip(path, Reason::Special(special), false, None)),
+                Seen::Special(special, ..) if last => {
+                    return Ok(skip(path, Reason::Special(special), false, None));
+                }
                 Seen::Covered(stat) if stat.kind == Kind::Link => {
                     return Ok(skip(path, Reason::Scope, false, Some("a parent is a symbolic link")));
                 }
@@ -176,9 +182,7 @@ impl<'t, S: Sink> Search<'t, '_, S> {
         let Seen::Covered(stat) = handle::stat_fd(&fd)? else { return Err(Errno::STALE) };
         let raw = name.to_bytes().as_bstr();
         let entry = here.record.and_then(|r| r.find(raw).map(|i| r.entry(i)));
-        let record = entry
-            .filter(|e| e.kind() == EntryKind::Dir)
-            .and_then(|e| self.table.and_then(|t| t.0.record(e.child())));
+        let record = entry.and_then(|e| e.directory()).and_then(|id| self.table.and_then(|t| t.0.record(id)));
         Ok(Step { fd: Arc::new(fd), stat, path: handle::join(&here.path, raw), record })
     }
 
@@ -189,7 +193,7 @@ impl<'t, S: Sink> Search<'t, '_, S> {
             _ => return Ok(None),
         }
         let file = walk::below(self.ground.root, here.path.as_bstr()).join(".git");
-        repository::place_of_gitfile(&file)
+        Ok(repository::place_of_gitfile(&file)?.map(|(place, _)| place))
     }
 
     fn leaf(

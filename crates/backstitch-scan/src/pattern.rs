@@ -2,10 +2,11 @@
 //!
 //! Parsing is by hand because the last details count: only a UTF-8 byte-order mark is dropped, a carriage return goes only
 //! before the line's end, a line ends at a NUL, spaces at its end go unless escaped, and the literal part in front of the
-//! first wildcard is compared before (not by) the matcher. Wildcards themselves are matched by `gix-glob`.
+//! first wildcard is compared before (not by) the matcher: so `foo**/bar` matches `foox/y/bar`.
 
 use bstr::{BStr, BString, ByteSlice};
-use gix_glob::wildmatch::Mode;
+
+use crate::glob::{Glob, is_special};
 
 /// One line of an ignore file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,10 +21,8 @@ pub(crate) struct Pattern {
     name_only: bool,
     /// `*literal`.
     ends_with: bool,
-}
-
-fn is_special(b: u8) -> bool {
-    matches!(b, b'*' | b'?' | b'[' | b'\\')
+    /// What follows the literal part; for names alone, all of it.
+    glob: Option<Glob>,
 }
 
 impl Pattern {
@@ -38,14 +37,15 @@ impl Pattern {
             None => (false, line),
         };
         let literal = text.iter().position(|b| is_special(*b)).unwrap_or(text.len());
-        Pattern {
-            literal,
-            negative,
-            dir_only,
-            name_only: !text.contains(&b'/'),
-            ends_with: text.first() == Some(&b'*') && !text[1..].iter().any(|b| is_special(*b)),
-            text: text.into(),
-        }
+        let name_only = !text.contains(&b'/');
+        let ends_with = text.first() == Some(&b'*') && !text[1..].iter().any(|b| is_special(*b));
+        let glob = match (name_only, ends_with) {
+            _ if literal == text.len() => None,
+            (true, true) => None,
+            (true, false) => Some(Glob::new(text, false)),
+            (false, _) => Some(Glob::new(&text[literal..], true)),
+        };
+        Pattern { literal, negative, dir_only, name_only, ends_with, glob, text: text.into() }
     }
 
     /// `path` is relative to the directory of the ignore file and `name` its last part.
@@ -53,11 +53,7 @@ impl Pattern {
         if self.dir_only && !is_dir {
             return false;
         }
-        if self.name_only {
-            self.matches_name(name, fold)
-        } else {
-            self.matches_path(path, fold)
-        }
+        if self.name_only { self.matches_name(name, fold) } else { self.matches_path(path, fold) }
     }
 
     fn matches_name(&self, name: &BStr, fold: bool) -> bool {
@@ -67,7 +63,7 @@ impl Pattern {
             let tail = &self.text[1..];
             name.len() >= tail.len() && equal(tail, &name[name.len() - tail.len()..], fold)
         } else {
-            gix_glob::wildmatch(self.text.as_bstr(), name, mode(fold, false))
+            self.glob.as_ref().is_some_and(|glob| glob.matches(name, fold))
         }
     }
 
@@ -79,11 +75,10 @@ impl Pattern {
         if literal > path.len() || !equal(&text[..literal], &path[..literal], fold) {
             return false;
         }
-        let (text, path) = (&text[literal..], &path[literal..]);
-        if text.is_empty() && literal > 0 {
-            return path.is_empty();
+        match &self.glob {
+            Some(glob) => glob.matches(&path[literal..], fold),
+            None => path.len() == literal,
         }
-        gix_glob::wildmatch(text.as_bstr(), path.as_bstr(), mode(fold, true))
     }
 
     /// True if only the name counts, so that a path need not be put together.
@@ -105,7 +100,7 @@ impl Pattern {
                 None => return false,
                 Some(b"**") => return true,
                 Some(part) => {
-                    if !gix_glob::wildmatch(part.as_bstr(), component.as_bstr(), mode(fold, false)) {
+                    if !Glob::new(part, false).matches(component, fold) {
                         return false;
                     }
                 }
@@ -113,17 +108,6 @@ impl Pattern {
         }
         parts.next().is_some()
     }
-}
-
-fn mode(fold: bool, path: bool) -> Mode {
-    let mut mode = Mode::empty();
-    if fold {
-        mode |= Mode::IGNORE_CASE;
-    }
-    if path {
-        mode |= Mode::NO_MATCH_SLASH_LITERAL;
-    }
-    mode
 }
 
 fn equal(a: &[u8], b: &[u8], fold: bool) -> bool {
@@ -159,7 +143,11 @@ impl List {
     /// Takes each text as one line.
     pub(crate) fn from_lines<'a>(lines: impl IntoIterator<Item = &'a str>) -> List {
         List::new(
-            lines.into_iter().filter(|l| !l.is_empty()).map(|l| Pattern::parse(trim_spaces(l.as_bytes()))).collect(),
+            lines
+                .into_iter()
+                .filter(|l| !l.is_empty())
+                .map(|l| Pattern::parse(trim_spaces(l.as_bytes())))
+                .collect(),
         )
     }
 

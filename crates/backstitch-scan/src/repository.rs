@@ -16,7 +16,7 @@ use gix_config::file::{Metadata, includes, init};
 use crate::{
     index::Tracked,
     rules::{Repo, RuleSettings, Rules},
-    types::ScanError,
+    types::{ScanError, Skip},
 };
 
 /// Ignore files above this are refused: git ignores them, but that would mean "nothing is ignored".
@@ -42,7 +42,11 @@ fn is_absent(e: &io::Error) -> bool {
 
 /// Reads a source of rules whole, following links; `None` if there is no such regular file.
 fn read_source(path: &Path) -> Result<Option<Vec<u8>>, ScanError> {
-    let file = match fs::OpenOptions::new().read(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32).open(path) {
+    let file = match fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32)
+        .open(path)
+    {
         Ok(file) => file,
         Err(e) if is_absent(&e) => return Ok(None),
         Err(e) => return Err(rules_error(path, e)),
@@ -125,10 +129,22 @@ pub(crate) fn gitfile_target(file: &Path) -> Result<Option<PathBuf>, ScanError> 
     Ok((!target.is_empty()).then(|| base.join(OsStr::from_bytes(target))))
 }
 
-/// Device and inode of what the gitfile `file` points to.
-pub(crate) fn place_of_gitfile(file: &Path) -> Result<Option<(u64, u64)>, ScanError> {
+/// Device and inode of what the gitfile `file` points to, and its path; `None` if there is no gitfile.
+pub(crate) fn place_of_gitfile(file: &Path) -> Result<Option<((u64, u64), PathBuf)>, ScanError> {
+    if !fs::symlink_metadata(file).is_ok_and(|meta| meta.is_file()) {
+        return Ok(None);
+    }
     let Some(target) = gitfile_target(file)? else { return Ok(None) };
-    Ok(fs::metadata(target).ok().map(|meta| (meta.dev(), meta.ino())))
+    Ok(fs::metadata(&target).ok().map(|meta| ((meta.dev(), meta.ino()), target)))
+}
+
+/// True if `target` lies below `root` and none of `skips`, which are sorted by path, lies above it or is it.
+pub(crate) fn is_reached(root: &Path, target: &Path, skips: &[Skip]) -> bool {
+    let (Ok(root), Ok(target)) = (root.canonicalize(), target.canonicalize()) else { return false };
+    let Ok(below) = target.strip_prefix(root) else { return false };
+    let below = below.as_os_str().as_bytes();
+    let ends = below.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(i, _)| i).chain([below.len()]);
+    !ends.into_iter().any(|end| skips.binary_search_by(|s| s.path.as_slice().cmp(&below[..end])).is_ok())
 }
 
 /// The nearest directory from `root` upwards that is the top of a git work tree, on the same device.
@@ -187,10 +203,8 @@ fn read_config(dirs: Option<&GitDirs>, top: &Path, homes: &Homes) -> Result<Conf
         files.push((dirs.common.join("config"), Source::Local));
     }
     let branch = dirs.and_then(|d| fs::read(d.git_dir.join("HEAD")).ok());
-    let branch: Option<BString> = branch
-        .as_deref()
-        .and_then(|head| head.strip_prefix(b"ref:"))
-        .map(|name| name.trim().into());
+    let branch: Option<BString> =
+        branch.as_deref().and_then(|head| head.strip_prefix(b"ref:")).map(|name| name.trim().into());
     let interpolate = gix_config::path::interpolate::Context {
         git_install_dir: None,
         home_dir: homes.home.as_deref(),
@@ -227,16 +241,20 @@ fn read_config(dirs: Option<&GitDirs>, top: &Path, homes: &Homes) -> Result<Conf
         }
     }
     config.fold = on(&sections, "core.ignoreCase");
-    config.sha256 = sections.string("extensions.objectFormat").is_some_and(|f| f.eq_ignore_ascii_case(b"sha256"));
-    config.excludes_file = match sections.string("core.excludesFile") {
-        Some(value) if value.is_empty() => None,
-        Some(value) => {
-            let path = gix_config::Path::from(value.clone()).interpolate(interpolate);
-            // Relative paths start where git runs: at the top of the work tree.
-            Some(top.join(path.map_err(|e| rules_error(Path::new(OsStr::from_bytes(&value)), format!("{e:#}")))?))
-        }
-        None => homes.xdg.as_ref().map(|xdg| xdg.join("git/ignore")),
-    };
+    config.sha256 =
+        sections.string("extensions.objectFormat").is_some_and(|f| f.eq_ignore_ascii_case(b"sha256"));
+    config.excludes_file =
+        match sections.string("core.excludesFile") {
+            Some(value) if value.is_empty() => None,
+            Some(value) => {
+                let path = gix_config::Path::from(value.clone()).interpolate(interpolate);
+                // Relative paths start where git runs: at the top of the work tree.
+                Some(top.join(
+                    path.map_err(|e| rules_error(Path::new(OsStr::from_bytes(&value)), format!("{e:#}")))?,
+                ))
+            }
+            None => homes.xdg.as_ref().map(|xdg| xdg.join("git/ignore")),
+        };
     Ok(config)
 }
 
@@ -267,7 +285,8 @@ impl Rules {
     ///
     /// [`ScanError::Rules`] if a source exists but cannot be read or understood: never "nothing is ignored".
     pub fn discover(root: &Path, settings: &RuleSettings) -> Result<Rules, ScanError> {
-        let root = std::path::absolute(root).map_err(|source| ScanError::Io { path: root.to_owned(), source })?;
+        let root =
+            std::path::absolute(root).map_err(|source| ScanError::Io { path: root.to_owned(), source })?;
         let Some((top, dirs)) = find_top(&root)? else {
             let global = match settings.global_excludes {
                 Some(true) => match read_config(None, &root, &Homes::of(settings))?.excludes_file {

@@ -1,12 +1,6 @@
 //! What goes into a scan and what comes out of it.
 
-use std::{
-    fs::File,
-    io,
-    path::PathBuf,
-    sync::atomic::AtomicBool,
-    time::Instant,
-};
+use std::{fs::File, io, path::PathBuf, sync::atomic::AtomicBool, time::Instant};
 
 use bstr::{BStr, BString};
 
@@ -119,13 +113,27 @@ pub trait Sink: Sync {
     /// afterwards: if it changed while it was read, the call comes a second and third time, and only the last id counts.
     /// A sink that reads a huge file should look at the caller's interrupt flag itself and return a read error; the scan
     /// looks at the flag between files only.
-    fn file(&self, s: &mut Self::Scratch, path: &BStr, file: &mut File, stat: &Stat) -> Result<Oid, SinkError>;
+    fn file(
+        &self,
+        s: &mut Self::Scratch,
+        path: &BStr,
+        file: &mut File,
+        stat: &Stat,
+    ) -> Result<Oid, SinkError>;
     /// Takes the text of a symbolic link.
     fn link(&self, s: &mut Self::Scratch, path: &BStr, target: &[u8]) -> Result<Oid, SinkError>;
     /// Takes a directory all of whose children are done.
     fn dir(&self, s: &mut Self::Scratch, dir: &Dir<'_>) -> Result<DirIds, SinkError>;
     /// Asked for table entries when the row that vouches for the table is gone.
     fn has(&self, id: &Oid) -> bool;
+    /// Asked for paths that the table does not know and that a rule or limit would leave out: the size of the file in the
+    /// row that this scan builds on, 0 for a link or directory, `None` if that row does not cover the path.
+    ///
+    /// Only a sink that can answer after its table was lost needs to do better than `None`.
+    fn covered(&self, path: &BStr) -> Option<u64> {
+        let _ = path;
+        None
+    }
 }
 
 /// Why a sink did not take something.

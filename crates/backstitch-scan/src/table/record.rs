@@ -5,7 +5,8 @@
 //! ```text
 //! head, 120 bytes                          entry, 64 bytes
 //!   0 u32 entries                            0 u32 start of the name among the names
-//!   4 u32 bytes of names                     4 u32 directory: its number; file: allocated KiB
+//!   4 u32 bytes of names                     4 u32 directory: its number; file: allocated KiB; skip: the same of
+//!                                                  what was covered here before, or 0
 //!   8 u32 flags (CLEAN, META, ...)           8 u64 size
 //!  12 u32 permission bits                   16 i64 mtime in ns
 //!  16 u32 owner   20 u32 group              24 i64 ctime in ns
@@ -132,7 +133,9 @@ impl<'a> Record<'a> {
 
     /// True if mode and owner, which the parent's ids may depend on, are the same.
     pub(crate) fn attributes_equal(&self, stat: &Stat) -> bool {
-        u32_at(self.blob, 12) == stat.mode && u32_at(self.blob, 16) == stat.uid && u32_at(self.blob, 20) == stat.gid
+        u32_at(self.blob, 12) == stat.mode
+            && u32_at(self.blob, 16) == stat.uid
+            && u32_at(self.blob, 20) == stat.gid
     }
 
     pub(crate) fn entry(&self, i: usize) -> Entry<'a> {
@@ -203,17 +206,35 @@ impl<'a> Entry<'a> {
         self.raw[62] & E_KIND != 3
     }
 
-    pub(crate) fn child(&self) -> u32 {
+    fn detail(&self) -> u32 {
         u32_at(self.raw, 4)
+    }
+
+    /// Number of the directory that is, or last was, covered here.
+    pub(crate) fn directory(&self) -> Option<u32> {
+        (self.is_dir() && (self.is_covered() || self.detail() != 0)).then(|| self.detail())
     }
 
     pub(crate) fn size(&self) -> u64 {
         u64_at(self.raw, 8)
     }
 
-    /// The size that counts for limits.
-    pub(crate) fn stored_size(&self) -> u64 {
-        self.size().min(u64::from(self.child()).saturating_mul(1024))
+    /// The size, as far as it counts for limits, of the file that is, or last was, covered here.
+    pub(crate) fn last_size(&self) -> Option<u64> {
+        let kib = u64::from(self.detail()) * 1024;
+        match self.kind() {
+            EntryKind::Leaf(_) => Some(self.size().min(kib)),
+            EntryKind::Dir => None,
+            EntryKind::Skip(_) => (!self.is_dir() && kib != 0).then_some(kib),
+        }
+    }
+
+    /// What a skip in place of this entry remembers of it.
+    pub(crate) fn remembered(&self) -> u32 {
+        match self.kind() {
+            EntryKind::Leaf(_) => self.detail().max(1),
+            EntryKind::Dir | EntryKind::Skip(_) => self.detail(),
+        }
     }
 
     pub(crate) fn oid(&self) -> ObjectId {
@@ -261,7 +282,7 @@ impl<'a> Entry<'a> {
 pub(crate) enum NewEntry<'a> {
     Leaf { stat: &'a Stat, oid: ObjectId, decision: Decision, xattrs: bool, clean: bool },
     Dir { id: u32, decision: Decision },
-    Skip { reason: Reason, is_dir: bool, size: u64, decision: Decision, sticky: bool },
+    Skip { reason: Reason, is_dir: bool, size: u64, decision: Decision, sticky: bool, remembered: u32 },
 }
 
 /// The head of a record to be written.
@@ -320,7 +341,8 @@ impl Builder {
                 raw[62] = 2;
                 decided(&mut raw, decision);
             }
-            NewEntry::Skip { reason, is_dir, size, decision, sticky } => {
+            NewEntry::Skip { reason, is_dir, size, decision, sticky, remembered } => {
+                raw[4..8].copy_from_slice(&remembered.to_le_bytes());
                 raw[8..16].copy_from_slice(&size.to_le_bytes());
                 raw[62] = 3 | if is_dir { E_IS_DIR } else { 0 } | if sticky { E_STICKY } else { 0 };
                 raw[63] = reason.code();
@@ -352,15 +374,14 @@ impl Builder {
     }
 }
 
-/// Gives the directory entries of a record new numbers.
+/// Gives the directories that a record names new numbers.
 pub(crate) fn renumber(blob: &mut [u8], mut map: impl FnMut(u32) -> u32) {
     let count = u32_at(blob, 0) as usize;
     for i in 0..count {
         let at = HEAD + i * ENTRY;
         let Some(raw) = blob.get_mut(at..at + ENTRY) else { return };
-        if raw[62] & E_KIND == 2 {
-            let id = map(u32_at(raw, 4));
-            raw[4..8].copy_from_slice(&id.to_le_bytes());
+        if let Some(id) = (Entry { raw, names: &[] }).directory() {
+            raw[4..8].copy_from_slice(&map(id).to_le_bytes());
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Writing the table.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs::{self, File},
     io::{self, Write},
     os::unix::fs::OpenOptionsExt,
@@ -12,7 +12,8 @@ use std::{
 use bstr::BStr;
 
 use super::{
-    BASE_FILE, BASE_HEAD, BASE_MAGIC, Inner, LOCK_FILE, LOG_FILE, LOG_HEAD, LOG_MAGIC, State, record::{self, Record},
+    BASE_FILE, BASE_HEAD, BASE_MAGIC, Inner, LOCK_FILE, LOG_FILE, LOG_HEAD, LOG_MAGIC, State,
+    record::{self, Record},
     write_state,
 };
 
@@ -99,46 +100,46 @@ impl TableUpdate {
 
     /// Writes a new base with all records, numbered anew from the root down.
     fn rewrite(&self, dir: &Path) -> io::Result<()> {
-        let changed: HashMap<u32, &[u8]> = self.changed.iter().map(|(id, blob)| (*id, blob.as_slice())).collect();
+        let changed: HashMap<u32, &[u8]> =
+            self.changed.iter().map(|(id, blob)| (*id, blob.as_slice())).collect();
         let find = |id: u32| match changed.get(&id) {
             Some(blob) => Record::parse(blob),
             None => self.old.as_ref().and_then(|old| old.record(id)),
         };
         let mut blobs: Vec<u8> = Vec::new();
-        let mut spans: Vec<u8> = Vec::new();
-        let mut pending = vec![0u32];
-        let mut numbers: HashMap<u32, u32> = HashMap::from([(0, 0)]);
-        let mut at = 0;
-        while at < pending.len() {
-            let record = find(pending[at]).ok_or_else(|| io::Error::other("table lacks a directory"))?;
-            at += 1;
+        // By new number: where the record lies.
+        let mut spans: Vec<(u64, u32)> = vec![(0, 0)];
+        let mut seen = HashSet::from([0]);
+        // The newest first, as a walk goes: what is needed together lies together.
+        let mut pending = vec![(0u32, 0u32)];
+        while let Some((old, new)) = pending.pop() {
+            let record = find(old).ok_or_else(|| io::Error::other("table lacks a directory"))?;
             let mut twice = false;
             let start = blobs.len();
             blobs.extend_from_slice(record.blob());
-            record::renumber(&mut blobs[start..], |id| {
-                let new = pending.len() as u32;
-                twice |= numbers.insert(id, new).is_some();
-                pending.push(id);
+            record::renumber(&mut blobs[start..], |old| {
+                let new = spans.len() as u32;
+                twice |= !seen.insert(old);
+                spans.push((0, 0));
+                pending.push((old, new));
                 new
             });
             if twice {
                 return Err(io::Error::other("table names a directory twice"));
             }
-            spans.extend((start as u64).to_le_bytes());
-            spans.extend((record.blob().len() as u32).to_le_bytes());
+            spans[new as usize] = (start as u64, record.blob().len() as u32);
         }
         let mut state = self.state.clone();
-        state.next_id = pending.len() as u32;
+        state.next_id = spans.len() as u32;
         let mut file = vec![0u8; BASE_HEAD];
         write_state(&mut file, &state);
-        file.extend((pending.len() as u32).to_le_bytes());
+        file.extend((spans.len() as u32).to_le_bytes());
         // Starts are counted from the end of the base's head.
-        let shift = (file.len() + spans.len() - BASE_HEAD) as u64;
-        for span in spans.chunks_exact_mut(12) {
-            let start = span.first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
-            span[..8].copy_from_slice(&(start + shift).to_le_bytes());
+        let shift = (file.len() + spans.len() * 12 - BASE_HEAD) as u64;
+        for (start, len) in &spans {
+            file.extend((start + shift).to_le_bytes());
+            file.extend(len.to_le_bytes());
         }
-        file.extend(spans);
         file.extend(blobs);
         let id = new_id(&file);
         file[..8].copy_from_slice(BASE_MAGIC);
@@ -196,4 +197,3 @@ fn replace(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
 }
 
 const _: () = assert!(LOG_HEAD == 28 && BASE_HEAD == 40);
-

@@ -2,10 +2,7 @@
 
 use std::{
     os::fd::AsFd,
-    sync::{
-        Arc,
-        atomic::Ordering,
-    },
+    sync::{Arc, atomic::Ordering},
 };
 
 use bstr::{BString, ByteSlice};
@@ -172,7 +169,9 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
         };
         self.sink.dir(&mut w.scratch, &dir).map_err(|e| match e {
             SinkError::Fatal(e) => ScanError::Sink(e).into(),
-            SinkError::Read(source) => ScanError::Io { path: super::below(self.root, path.as_bstr()), source }.into(),
+            SinkError::Read(source) => {
+                ScanError::Io { path: super::below(self.root, path.as_bstr()), source }.into()
+            }
         })
     }
 
@@ -189,9 +188,13 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
         for (slot, done) in done {
             let name = node.name(*slot).to_bytes().as_bstr();
             let entry = match done {
-                Done::Leaf { stat, oid, decision, has_xattrs, clean, .. } => {
-                    NewEntry::Leaf { stat, oid: *oid, decision: *decision, xattrs: *has_xattrs, clean: *clean }
-                }
+                Done::Leaf { stat, oid, decision, has_xattrs, clean, .. } => NewEntry::Leaf {
+                    stat,
+                    oid: *oid,
+                    decision: *decision,
+                    xattrs: *has_xattrs,
+                    clean: *clean,
+                },
                 Done::Dir { id, decision, .. } => NewEntry::Dir { id: *id, decision: *decision },
                 Done::Skip { reason, is_dir, size, decision, sticky, .. } => NewEntry::Skip {
                     reason: *reason,
@@ -199,6 +202,11 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
                     size: size.unwrap_or(0),
                     decision: *decision,
                     sticky: *sticky,
+                    // What could not be captured this time is no stranger the next time.
+                    remembered: match node.old_entry(*slot) {
+                        Some(old) if !reason.by_rule() && old.is_dir() == *is_dir => old.remembered(),
+                        _ => 0,
+                    },
                 },
                 Done::Absent => continue,
             };

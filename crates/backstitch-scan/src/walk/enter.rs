@@ -14,11 +14,10 @@ use rustix::io::Errno;
 
 use super::{
     GROUP, Halt, Task, Walk, Worker, is_reserved,
-    node::{Body, Done, KEEP, NEW, Node, items},
+    node::{Body, Done, KEEP, Node, items},
     queue::lock,
 };
 use crate::{
-
     handle::{self, Hint, Node as Seen},
     repository::{self, GitDirs},
     rules::{Decision, DirRules, Repo, State, Verdict},
@@ -100,12 +99,10 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             }
             Err(e) => return self.deliver(w, parent, slot, Done::unreadable(&e.into(), true, None)),
         };
-        let old = parent.old(slot);
-        let entry = parent.record.filter(|_| old != NEW).map(|r| r.entry(old as usize));
-        let known = entry.filter(|e| e.kind() == EntryKind::Dir);
-        let record = known.and_then(|e| self.table.and_then(|t| t.record(e.child())));
+        let known = parent.old_entry(slot).and_then(|e| e.directory());
+        let record = known.and_then(|id| self.table.and_then(|t| t.record(id)));
         let id = match (&record, known) {
-            (Some(_), Some(entry)) => entry.child(),
+            (Some(_), Some(id)) => id,
             _ => self.next_id.fetch_add(1, Ordering::Relaxed),
         };
         self.enter(w, Some((parent, slot)), fd, decision, record, id)
@@ -164,7 +161,12 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
                 let pool = &w.names.pool;
                 w.names.list.retain(|(start, ..)| !is_reserved(&pool[*start as usize..]));
                 w.names.sort();
-                Marks::of(w.names.list.iter().map(|(start, len, _)| &w.names.pool[*start as usize..][..usize::from(*len)]))
+                Marks::of(
+                    w.names
+                        .list
+                        .iter()
+                        .map(|(start, len, _)| &w.names.pool[*start as usize..][..usize::from(*len)]),
+                )
             }
         };
         if marks.bare && !self.options.bare_is_content && parent.is_some() && !marks.dot_git {
@@ -300,7 +302,11 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
         let node = Arc::new(node);
         self.fds.note(&node);
         for (slot, entry) in record.entries().enumerate().filter(|(_, e)| e.kind() == EntryKind::Dir) {
-            w.tasks.push_back(Task::Dir { node: node.clone(), slot: slot as u32, decision: entry.decision() });
+            w.tasks.push_back(Task::Dir {
+                node: node.clone(),
+                slot: slot as u32,
+                decision: entry.decision(),
+            });
         }
         Ok(())
     }
@@ -386,7 +392,8 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
                 w.skips.push(crate::Skip {
                     path: handle::join(&dir, name),
                     reason,
-                    bytes: (!entry.is_dir() && matches!(reason, Reason::Ignored | Reason::Excluded)).then(|| entry.size()),
+                    bytes: (!entry.is_dir() && matches!(reason, Reason::Ignored | Reason::Excluded))
+                        .then(|| entry.size()),
                     detail: None,
                     is_dir: entry.is_dir(),
                 });
@@ -460,10 +467,7 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
     fn repository(&self, parent: Option<&(Arc<Node<'t>>, u32)>) -> Result<Option<Arc<Repo>>, Halt> {
         let path = self.path_in(parent);
         let top = super::below(self.root, path.as_bstr());
-        let file = top.join(".git");
-        if std::fs::symlink_metadata(&file).is_ok_and(|m| m.is_file())
-            && let Some(place) = repository::place_of_gitfile(&file)?
-        {
+        if let Some(place) = repository::place_of_gitfile(&top.join(".git"))? {
             lock(&self.found_git_dirs).push(place);
         }
         if parent.is_none() && self.start.rules.is_none() {
@@ -478,4 +482,3 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
 fn flag(on: bool, flag: u32) -> u32 {
     if on { flag } else { 0 }
 }
-

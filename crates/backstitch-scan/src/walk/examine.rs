@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::{
     Halt, Task, Walk, Worker,
-    node::{Body, Done, KEEP, NEW, Node},
+    node::{Body, Done, KEEP, Node},
     queue::lock,
 };
 use crate::{
@@ -149,7 +149,7 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             Body::Items { items, .. } => items.get(slot as usize).map_or(Hint::Unknown, |item| item.hint),
             Body::Same(_) => Hint::Unknown,
         };
-        let old = node.record.filter(|_| node.old(slot) != NEW).map(|r| r.entry(node.old(slot) as usize));
+        let old = node.old_entry(slot);
         if hint == Hint::Dir {
             if is_dot_git(place.fd, name, None) {
                 return Ok(Step::Done(Done::skip(Reason::Git, true)));
@@ -218,15 +218,21 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             Verdict::Ignore => Reason::Ignored,
             Verdict::Exclude => Reason::Excluded,
         };
-        let covered = old.is_some_and(|old| old.kind() == EntryKind::Dir);
         let enter = reason == Reason::Ignored && self.options.ignored == Ignored::All
-            || self.options.keep_covered && covered
+            || self.was_covered(place, slot, old.map(|old| old.directory().is_some()))
             || decision.unless_tracked && self.is_tracked(place, raw, old, true)?
             || place.matcher().included_below(raw);
         if enter {
             return Ok(Step::Enter(decision));
         }
         Ok(Step::Done(Done::Skip { reason, is_dir: true, size: None, detail: None, decision, sticky: false }))
+    }
+
+    /// True if a path that a rule would leave out was covered, and that is to count. `known` is the table's answer, the sink
+    /// is asked for what the table does not know.
+    fn was_covered(&self, place: &Place<'_, 't>, slot: u32, known: Option<bool>) -> bool {
+        self.options.keep_covered
+            && known.unwrap_or_else(|| self.sink.covered(self.path_of(place.node, slot).as_bstr()).is_some())
     }
 
     /// True if a covered path stays covered though a rule would leave it out.
@@ -244,7 +250,8 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
 
     /// True if an ignored file stands beside covered ones and is small.
     fn is_small(&self, state: State, stat: &Stat) -> bool {
-        matches!(state, State::Normal | State::Included) && stat.stored_size() <= self.options.limits.ignored_file
+        matches!(state, State::Normal | State::Included)
+            && stat.stored_size() <= self.options.limits.ignored_file
     }
 
     pub(super) fn examine_leaf(
@@ -285,7 +292,9 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             let reason = if decision.verdict == Verdict::Ignore { Reason::Ignored } else { Reason::Excluded };
             if decision.unless_tracked && self.is_tracked(place, raw, old, false)? {
                 decision = KEEP;
-            } else if covered.is_some() && self.keeps(decision, node.state, &stat) {
+            } else if covered.is_some() && self.keeps(decision, node.state, &stat)
+                || self.was_covered(place, slot, old.map(|old| old.last_size().is_some()))
+            {
                 w.tally.ignored += stat.stored_size();
             } else if reason == Reason::Ignored && self.options.ignored == Ignored::All {
             } else if reason == Reason::Ignored
@@ -305,7 +314,7 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
         }
         if stat.kind == Kind::File
             && decision.verdict != Verdict::Include
-            && let Some(limit) = self.limit(place, raw, covered, &stat)?
+            && let Some(limit) = self.limit(place, slot, &stat)?
         {
             return skip(Reason::Limit, decision, Some(limit.to_string()), false);
         }
@@ -318,7 +327,7 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
         if may_defer && self.options.threads > 1 && stat.kind == Kind::File && stat.size >= LARGE {
             return Ok(Step::Later);
         }
-        self.read(w, place, slot, decision, covered).map(Step::Done)
+        self.read(w, place, slot, decision, Some(stat)).map(Step::Done)
     }
 
     /// A file or link that the table proves to be unchanged.
@@ -348,8 +357,7 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
     pub(super) fn limit(
         &self,
         place: &mut Place<'_, 't>,
-        raw: &BStr,
-        covered: Option<Entry<'_>>,
+        slot: u32,
         stat: &Stat,
     ) -> Result<Option<u64>, Halt> {
         let size = stat.stored_size();
@@ -357,12 +365,19 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
         if self.named {
             return Ok((size > limits.grown_file).then_some(limits.grown_file));
         }
-        if let Some(old) = covered {
-            let before = old.stored_size();
+        if size <= limits.new_file.min(limits.grown_file) {
+            return Ok(None);
+        }
+        let node = place.node.clone();
+        let before = node
+            .old_entry(slot)
+            .map_or_else(|| self.sink.covered(self.path_of(&node, slot).as_bstr()), |old| old.last_size());
+        if let Some(before) = before {
             let grown = size > limits.grown_file && before <= limits.grown_file
                 || size.saturating_sub(before) > limits.grown_file;
             return Ok(grown.then_some(limits.grown_file));
         }
+        let raw = node.name(slot).to_bytes().as_bstr();
         if size <= limits.new_file || place.matcher().is_tracked(raw, false)? {
             return Ok(None);
         }

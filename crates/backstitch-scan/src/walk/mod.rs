@@ -17,7 +17,7 @@ use std::{
     collections::{HashMap, HashSet, VecDeque},
     mem::MaybeUninit,
     os::fd::{AsFd, OwnedFd},
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, RwLock,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
@@ -31,6 +31,7 @@ use crate::{
     clock::Clock,
     digest::{Digest, digest},
     handle::{self, Names, Trust},
+    repository,
     rules::Decision,
     table::{self, Table, record::Record},
     types::{DirIds, Ignored, Options, Outcome, ScanError, Sink, Skip, Stat, Xattrs},
@@ -147,7 +148,7 @@ pub(crate) struct Walk<'t, 'o, S: Sink> {
     root: &'o Path,
     git_dirs: &'o HashSet<(u64, u64)>,
     /// More of them, found on the way.
-    found_git_dirs: Mutex<Vec<(u64, u64)>>,
+    found_git_dirs: Mutex<Vec<((u64, u64), PathBuf)>>,
     dropped: &'o HashSet<BString>,
     queue: Queue<Task<'t>>,
     trusts: RwLock<HashMap<u64, Trust>>,
@@ -167,7 +168,7 @@ pub(crate) struct Pass {
     pub(crate) outcome: Outcome,
     candidates: Vec<(BString, u64)>,
     ignored: u64,
-    found_git_dirs: Vec<(u64, u64)>,
+    found_git_dirs: Vec<((u64, u64), PathBuf)>,
 }
 
 /// The options that decisions about ignored things depend on.
@@ -191,24 +192,30 @@ pub(crate) fn run<'t, S: Sink>(
     start: &Start<'t>,
 ) -> Result<Pass, ScanError> {
     let mut git_dirs = ground.git_dirs.clone();
+    git_dirs.extend(repository::place_of_gitfile(&ground.root.join(".git"))?.map(|(place, _)| place));
     let mut dropped = HashSet::new();
     loop {
         let ground = Ground { git_dirs: &git_dirs, dropped: &dropped, ..*ground };
         let walk = Walk::new(&ground, table.map(|t| &*t.0), start.clone());
         let workers = walk.work(ground.options.threads.max(1));
         let mut pass = walk.gather(workers)?;
-        let mut known = git_dirs.clone();
-        known.extend(pass.found_git_dirs.iter().copied());
+        // What a gitfile points to is most often inside of some `.git`, which nobody enters.
+        let skips = &pass.outcome.skips;
+        let entered = |(place, target): &((u64, u64), PathBuf)| {
+            !git_dirs.contains(place) && repository::is_reached(ground.root, target, skips)
+        };
+        let entered: Vec<_> =
+            pass.found_git_dirs.iter().filter(|found| entered(found)).map(|(place, _)| *place).collect();
         let total: u64 = pass.ignored + pass.candidates.iter().map(|(_, size)| size).sum::<u64>();
         let room = ground.options.limits.ignored_total;
         let over = dropped.is_empty() && total > room;
-        if pass.outcome.unbounded || known.len() == git_dirs.len() && !over {
+        if pass.outcome.unbounded || entered.is_empty() && !over {
             if let Some(update) = &mut pass.outcome.update {
                 update.old = table.map(|t| t.0.clone());
             }
             return Ok(pass);
         }
-        git_dirs = known;
+        git_dirs.extend(entered);
         if over {
             let mut room = room.saturating_sub(pass.ignored);
             pass.candidates.sort();
@@ -312,9 +319,13 @@ impl<'t, 'o, S: Sink> Walk<'t, 'o, S> {
             // Every thread ended without a result: only an interrupt does that without saying so.
             _ => return Err(ScanError::Interrupted),
         };
-        (self.options.progress)(self.entries.load(Ordering::Relaxed), self.read_bytes.load(Ordering::Relaxed));
+        (self.options.progress)(
+            self.entries.load(Ordering::Relaxed),
+            self.read_bytes.load(Ordering::Relaxed),
+        );
         let policy = policy(self.options);
-        let state = table::State { policy, next_id: self.next_id.load(Ordering::Relaxed), note: BString::default() };
+        let state =
+            table::State { policy, next_id: self.next_id.load(Ordering::Relaxed), note: BString::default() };
         let anew = !self.policy_holds || !changed.is_empty();
         let update = (anew && ids.is_some()).then_some(table::TableUpdate { old: None, changed, state });
         let outcome = Outcome {
@@ -339,7 +350,10 @@ impl<'t, 'o, S: Sink> Walk<'t, 'o, S> {
         self.check()?;
         if w.quiet >= 1024 {
             w.quiet = 0;
-            (self.options.progress)(self.entries.load(Ordering::Relaxed), self.read_bytes.load(Ordering::Relaxed));
+            (self.options.progress)(
+                self.entries.load(Ordering::Relaxed),
+                self.read_bytes.load(Ordering::Relaxed),
+            );
         }
         match task {
             Task::Start => self.enter_root(w),

@@ -13,7 +13,7 @@ use crate::{
     digest::Digest,
     handle::{Hint, Names},
     rules::{Decision, DirRules, State},
-    table::record::Record,
+    table::record::{Entry, Record},
     types::{DirIds, Reason, Stat, Xattrs},
 };
 
@@ -139,6 +139,12 @@ impl<'t> Node<'t> {
             Body::Same(_) => slot,
             Body::Items { items, .. } => items.get(slot as usize).map_or(NEW, |item| item.old),
         }
+    }
+
+    /// What the table says of what stands at a position among the names.
+    pub(crate) fn old_entry(&self, slot: u32) -> Option<Entry<'t>> {
+        let old = self.old(slot);
+        self.record.filter(|_| old != NEW).map(|r| r.entry(old as usize))
     }
 
     /// The path from the root, put together by climbing.

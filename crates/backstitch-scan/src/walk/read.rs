@@ -1,11 +1,6 @@
 //! Reading one file or link.
 
-use std::{
-    ffi::CStr,
-    io::{Seek, SeekFrom},
-    os::fd::AsFd,
-    sync::atomic::Ordering,
-};
+use std::{ffi::CStr, os::fd::AsFd, sync::atomic::Ordering};
 
 use bstr::{BStr, ByteSlice};
 use rustix::io::Errno;
@@ -13,18 +8,28 @@ use rustix::io::Errno;
 use super::{
     Halt, Walk, Worker,
     examine::Place,
-    node::{Done, KEEP, NEW, Node},
+    node::{Done, KEEP},
 };
 use crate::{
     Oid,
     handle::{self, Node as Seen},
     rules::{Decision, Verdict},
-    table::record::{Entry, EntryKind},
+    table::record::EntryKind,
     types::{Kind, Reason, ScanError, Sink, SinkError, Stat, Xattrs},
 };
 
 /// How often a file is read that changes meanwhile.
 const TRIES: usize = 3;
+
+/// What is being read.
+struct Reading<'a> {
+    slot: u32,
+    name: &'a CStr,
+    path: &'a BStr,
+    decision: Decision,
+    /// The clock before it was opened.
+    clock: i128,
+}
 
 /// One try.
 enum Try {
@@ -34,14 +39,14 @@ enum Try {
 }
 
 impl<'t, S: Sink> Walk<'t, '_, S> {
-    /// Hands a file or link to the sink, again if it changed while it was read.
+    /// Hands a file or link to the sink, again if it changed while it was read. `seen` is what was just seen there.
     pub(crate) fn read(
         &self,
         w: &mut Worker<'t, S>,
         place: &mut Place<'_, 't>,
         slot: u32,
         decision: Decision,
-        covered: Option<Entry<'t>>,
+        mut seen: Option<Stat>,
     ) -> Result<Done, Halt> {
         let node = place.node.clone();
         let name = node.name(slot);
@@ -49,15 +54,20 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
         for _ in 0..TRIES {
             // Before anything is opened: what changes later can be told from it.
             let clock = self.clock.now_ns();
-            let tried = match handle::stat_at(place.fd, name).or_else(|_| handle::stat_at(place.fd, name)) {
-                Err(Errno::NOENT) => return Ok(Done::Absent),
-                Err(e) => return Ok(Done::unreadable(&e.into(), false, None)),
-                Ok(Seen::Special(special, ..)) => return Ok(Done::skip(Reason::Special(special), false)),
-                Ok(Seen::Covered(stat)) => match stat.kind {
-                    Kind::Dir => Try::Again,
-                    Kind::Link => self.read_link(w, place, name, path.as_bstr(), decision, covered, stat, clock)?,
-                    Kind::File => self.read_file(w, place, name, path.as_bstr(), decision, covered, stat, clock)?,
+            let stat = match seen.take() {
+                Some(stat) => stat,
+                None => match handle::stat_at(place.fd, name) {
+                    Err(Errno::NOENT) => return Ok(Done::Absent),
+                    Err(e) => return Ok(Done::unreadable(&e.into(), false, None)),
+                    Ok(Seen::Special(special, ..)) => return Ok(Done::skip(Reason::Special(special), false)),
+                    Ok(Seen::Covered(stat)) => stat,
                 },
+            };
+            let reading = Reading { slot, name, path: path.as_bstr(), decision, clock };
+            let tried = match stat.kind {
+                Kind::Dir => Try::Again,
+                Kind::Link => self.read_link(w, place, &reading, stat)?,
+                Kind::File => self.read_file(w, place, &reading, stat)?,
             };
             match tried {
                 Try::Done(done) => return Ok(done),
@@ -70,7 +80,6 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
     /// The one name of a place that was made for it.
     pub(crate) fn read_named(&self, w: &mut Worker<'t, S>, mut place: Place<'_, 't>) -> Result<Done, Halt> {
         let node = place.node.clone();
-        let old = node.record.filter(|_| node.old(0) != NEW).map(|r| r.entry(node.old(0) as usize));
         let seen = match handle::stat_at(place.fd, node.name(0)) {
             Ok(seen) => seen,
             Err(Errno::NOENT) => return Ok(Done::Absent),
@@ -80,9 +89,8 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             Seen::Covered(stat) => stat,
             Seen::Special(special, ..) => return Ok(Done::skip(Reason::Special(special), false)),
         };
-        let covered = old.filter(|old| matches!(old.kind(), EntryKind::Leaf(_)));
-        let name = node.name(0).to_bytes().as_bstr();
-        if let Some(limit) = self.limit(&mut place, name, covered, &stat)? {
+        let covered = node.old_entry(0).filter(|old| matches!(old.kind(), EntryKind::Leaf(_)));
+        if let Some(limit) = self.limit(&mut place, 0, &stat)? {
             let detail = Some(limit.to_string());
             let (reason, size) = (Reason::Limit, Some(stat.size));
             return Ok(Done::Skip { reason, is_dir: false, size, detail, decision: KEEP, sticky: false });
@@ -92,53 +100,43 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
                 let xattrs = if has_xattrs { self.reread_xattrs(&node, 0).map(Box::new) } else { None };
                 Ok(Done::Leaf { stat, oid, decision, xattrs, has_xattrs, clean, same })
             }
-            _ => self.read(w, &mut place, 0, KEEP, covered),
+            _ => self.read(w, &mut place, 0, KEEP, Some(stat)),
         }
     }
 
-    #[expect(clippy::too_many_arguments)]
     fn read_link(
         &self,
         w: &mut Worker<'t, S>,
         place: &Place<'_, 't>,
-        name: &CStr,
-        path: &BStr,
-        decision: Decision,
-        covered: Option<Entry<'t>>,
+        reading: &Reading<'_>,
         stat: Stat,
-        clock: i128,
     ) -> Result<Try, Halt> {
-        let target = match handle::read_link(place.fd, name) {
+        let target = match handle::read_link(place.fd, reading.name) {
             Ok(target) => target,
             // No link any more.
             Err(Errno::INVAL | Errno::NOENT) => return Ok(Try::Again),
             Err(e) => return Ok(Try::Done(Done::unreadable(&e.into(), false, Some(stat.size)))),
         };
-        match handle::stat_at(place.fd, name) {
+        match handle::stat_at(place.fd, reading.name) {
             Ok(Seen::Covered(after)) if is_unchanged(&stat, &after) => {}
             _ => return Ok(Try::Again),
         }
-        match self.sink.link(&mut w.scratch, path, &target) {
-            Ok(oid) => Ok(Try::Done(self.leaf(place.node, stat, oid, decision, None, covered, clock, place))),
+        match self.sink.link(&mut w.scratch, reading.path, &target) {
+            Ok(oid) => Ok(Try::Done(self.leaf(place, reading, stat, oid, None))),
             Err(SinkError::Fatal(e)) => Err(ScanError::Sink(e).into()),
             Err(SinkError::Read(e)) => Ok(Try::Done(Done::unreadable(&e, false, Some(stat.size)))),
         }
     }
 
-    #[expect(clippy::too_many_arguments)]
     fn read_file(
         &self,
         w: &mut Worker<'t, S>,
         place: &mut Place<'_, 't>,
-        name: &CStr,
-        path: &BStr,
-        decision: Decision,
-        covered: Option<Entry<'t>>,
+        reading: &Reading<'_>,
         seen: Stat,
-        clock: i128,
     ) -> Result<Try, Halt> {
         let unreadable = |e: &std::io::Error| Ok(Try::Done(Done::unreadable(e, false, Some(seen.size))));
-        let mut file = match self.open_file(place, name) {
+        let mut file = match self.open_file(place, reading.name) {
             Ok(file) => file,
             Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return Ok(Try::Again),
             Err(e) => return unreadable(&e.into()),
@@ -148,15 +146,23 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             Ok(_) => return Ok(Try::Again),
             Err(e) => return unreadable(&e.into()),
         };
+        let decision = reading.decision;
         if decision.verdict != Verdict::Include
             && !is_unchanged(&seen, &before)
-            && let Some(limit) = self.limit(place, name.to_bytes().as_bstr(), covered, &before)?
+            && let Some(limit) = self.limit(place, reading.slot, &before)?
         {
             let detail = Some(limit.to_string());
             let (reason, size) = (Reason::Limit, Some(before.size));
-            return Ok(Try::Done(Done::Skip { reason, is_dir: false, size, detail, decision, sticky: false }));
+            return Ok(Try::Done(Done::Skip {
+                reason,
+                is_dir: false,
+                size,
+                detail,
+                decision,
+                sticky: false,
+            }));
         }
-        let taken = self.sink.file(&mut w.scratch, path, &mut file, &before);
+        let taken = self.sink.file(&mut w.scratch, reading.path, &mut file, &before);
         self.check()?;
         let after = match handle::stat_fd(&file) {
             Ok(Seen::Covered(stat)) => stat,
@@ -173,12 +179,8 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
         w.tally.read_bytes += before.size;
         self.read_bytes.fetch_add(before.size, Ordering::Relaxed);
         w.quiet += 1 + before.size / (1 << 16);
-        // A sink may leave the file anywhere.
-        let _ = file.seek(SeekFrom::Start(0));
         match handle::xattrs(&file) {
-            Ok(xattrs) => {
-                Ok(Try::Done(self.leaf(place.node, before, oid, decision, xattrs, covered, clock, place)))
-            }
+            Ok(xattrs) => Ok(Try::Done(self.leaf(place, reading, before, oid, xattrs))),
             Err(e) => unreadable(&e.into()),
         }
     }
@@ -193,29 +195,28 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
         }
     }
 
-    #[expect(clippy::too_many_arguments)]
     fn leaf(
         &self,
-        node: &Node<'t>,
+        place: &Place<'_, 't>,
+        reading: &Reading<'_>,
         stat: Stat,
         oid: Oid,
-        decision: Decision,
         xattrs: Option<Xattrs>,
-        covered: Option<Entry<'t>>,
-        clock: i128,
-        place: &Place<'_, 't>,
     ) -> Done {
+        let node = place.node;
         let granularity = self.trust(stat.dev, place.fd.as_fd()).granularity_ns;
-        let old = |ns: i128| ns + granularity < clock && crate::table::record::time(ns) != i64::MIN;
+        let settled =
+            |ns: i128| ns + granularity < reading.clock && crate::table::record::time(ns) != i64::MIN;
         let dev = node.record.map_or(0, |r| r.dev());
+        let old = node.old_entry(reading.slot).filter(|old| old.is_covered());
         Done::Leaf {
-            clean: old(stat.mtime_ns) && old(stat.ctime_ns),
-            same: covered.is_some_and(|old| old.stat_equals(&stat, dev) && old.oid() == oid),
+            clean: settled(stat.mtime_ns) && settled(stat.ctime_ns),
+            same: old.is_some_and(|old| old.stat_equals(&stat, dev) && old.oid() == oid),
             has_xattrs: xattrs.is_some(),
             xattrs: xattrs.map(Box::new),
             stat,
             oid,
-            decision,
+            decision: reading.decision,
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Trees that are meant to break a walk.
 
 use std::{
-    ffi::CString,
     fs,
     os::{
         fd::{AsFd, OwnedFd},
@@ -60,7 +59,8 @@ fn file_at(dir: std::os::fd::BorrowedFd<'_>, name: &str) {
 fn remove_deep(root: &Path, name: &str) {
     for level in 0.. {
         let top = root.join(format!("moved{level}"));
-        let from = if level == 0 { root.join(name) } else { root.join(format!("moved{}", level - 1)).join(name) };
+        let from =
+            if level == 0 { root.join(name) } else { root.join(format!("moved{}", level - 1)).join(name) };
         if fs::rename(&from, &top).is_err() {
             break;
         }
@@ -116,7 +116,7 @@ fn the_result_does_not_depend_on_the_number_of_threads() {
     let mut dice = Dice(7);
     for i in 0..600 {
         let path: Vec<String> = (0..dice.roll(5)).map(|_| format!("d{}", dice.roll(4))).collect();
-        world.write(&format!("{}/f{i}", path.join("/")).trim_start_matches('/').to_owned(), format!("{i}"));
+        world.write(format!("{}/f{i}", path.join("/")).trim_start_matches('/'), format!("{i}"));
     }
     world.write("d1/.gitignore", "*7\nd2/d3/\n");
     let run = |threads| {
@@ -208,7 +208,8 @@ fn as_somebody_without_rights() {
     world.write("unlisted/file", "x");
     world.write("unsearchable/file", "x");
     world.write("unreadable", "x");
-    let mode = |path: &str, mode| fs::set_permissions(world.path(path), fs::Permissions::from_mode(mode)).unwrap();
+    let mode =
+        |path: &str, mode| fs::set_permissions(world.path(path), fs::Permissions::from_mode(mode)).unwrap();
     mode("closed", 0o700);
     mode("unlisted", 0o711);
     mode("unsearchable", 0o744);
@@ -278,7 +279,6 @@ fn a_root_that_is_none() {
         assert!(matches!(failed, Err(ScanError::Io { .. })), "{path}");
     }
     assert!(bare_walk(&world.path("nowhere"), 1).is_err());
-    let _ = CString::default();
 }
 
 #[test]

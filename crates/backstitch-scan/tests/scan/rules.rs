@@ -27,7 +27,9 @@ fn own_ignore_files_and_settings_in_their_order() {
     let world = World::new();
     world.write(".gitignore", "*.log\n/build\n");
     world.write(".backstitchignore", "*.big\n!keep.log\n");
-    for path in ["a.log", "keep.log", "x.big", "pin.big", "build/out", "build/pin/it", "secret", "sub/x.big", "sub/y"] {
+    for path in
+        ["a.log", "keep.log", "x.big", "pin.big", "build/out", "build/pin/it", "secret", "sub/x.big", "sub/y"]
+    {
         world.write(path, "x");
     }
     world.write("sub/.backstitchignore", "!x.big\n");
@@ -38,8 +40,18 @@ fn own_ignore_files_and_settings_in_their_order() {
     assert_eq!(
         covered(&world, &settings(&["pin.big", "build/pin/**"], &[])),
         [
-            ".backstitchignore", ".gitignore", "build", "build/pin", "build/pin/it", "keep.log", "pin.big", "secret", "sub",
-            "sub/.backstitchignore", "sub/x.big", "sub/y"
+            ".backstitchignore",
+            ".gitignore",
+            "build",
+            "build/pin",
+            "build/pin/it",
+            "keep.log",
+            "pin.big",
+            "secret",
+            "sub",
+            "sub/.backstitchignore",
+            "sub/x.big",
+            "sub/y"
         ]
     );
     // Inside an included directory the more precise rule still counts.
@@ -103,7 +115,10 @@ fn rules_can_be_stored() {
     let bytes = found.to_bytes();
     let read = Rules::from_bytes(&bytes).unwrap();
     assert_eq!(read.to_bytes(), bytes);
-    assert_eq!((read.digest(), read.root(None, None).digest()), (found.digest(), found.root(None, None).digest()));
+    assert_eq!(
+        (read.digest(), read.root(None, None).digest()),
+        (found.digest(), found.root(None, None).digest())
+    );
     let chain = read.root(None, None);
     for name in ["from-exclude", "from-global", "from-above", "anchored"] {
         assert_eq!(chain.verdict(name.into(), false), Verdict::Ignore, "{name}");
@@ -140,9 +155,15 @@ fn gits_global_excludes_file_is_found() {
     world.write("home/more", "[core]\n\texcludesFile = ~/third\n");
     world.write("home/third", "c\n");
     assert_eq!(with_home(&world, &repo), ["a", "c", "d", "e"], "the last one counts");
-    world.write("home/.gitconfig", "[core]\n\texcludesFile = ~/other\n[includeIf \"gitdir:**/repo/\"]\n\tpath = more\n");
+    world.write(
+        "home/.gitconfig",
+        "[core]\n\texcludesFile = ~/other\n[includeIf \"gitdir:**/repo/\"]\n\tpath = more\n",
+    );
     assert_eq!(with_home(&world, &repo), ["a", "b", "d", "e"]);
-    world.write("home/.gitconfig", "[core]\n\texcludesFile = ~/other\n[includeIf \"gitdir:**/elsewhere/\"]\n\tpath = more\n");
+    world.write(
+        "home/.gitconfig",
+        "[core]\n\texcludesFile = ~/other\n[includeIf \"gitdir:**/elsewhere/\"]\n\tpath = more\n",
+    );
     assert_eq!(with_home(&world, &repo), ["a", "c", "d", "e"]);
     git(&repo, &["config", "core.excludesFile", "d-rules"]);
     world.write("repo/d-rules", "d\nd-rules\n");
@@ -152,7 +173,11 @@ fn gits_global_excludes_file_is_found() {
     git(&repo, &["config", "core.excludesFile", "/dev/null"]);
     assert_eq!(with_home(&world, &repo).len(), 6);
     fs::remove_file(repo.join("d-rules")).unwrap();
-    let off = RuleSettings { global_excludes: Some(false), home: Some(world.path("home")), ..RuleSettings::default() };
+    let off = RuleSettings {
+        global_excludes: Some(false),
+        home: Some(world.path("home")),
+        ..RuleSettings::default()
+    };
     git(&repo, &["config", "--unset", "core.excludesFile"]);
     assert_eq!(Setup::with(rules(&repo, &off)).covered(&repo).len(), 5);
     fs::remove_dir_all(repo.join(".git")).unwrap();
@@ -320,9 +345,12 @@ fn unreadable_git_directories_fail_closed() {
     let world = World::new();
     init(world.root());
     let dot_git: PathBuf = world.path(".git");
-    fs::set_permissions(&dot_git, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&dot_git, fs::Permissions::from_mode(0o000)).unwrap();
     if fs::read_dir(&dot_git).is_err() {
-        assert!(matches!(Rules::discover(world.root(), &RuleSettings::default()), Err(ScanError::Rules { .. })));
+        assert!(matches!(
+            Rules::discover(world.root(), &RuleSettings::default()),
+            Err(ScanError::Rules { .. })
+        ));
     }
     fs::set_permissions(&dot_git, fs::Permissions::from_mode(0o755)).unwrap();
 }

@@ -37,6 +37,9 @@ pub enum Stored {
     Dir(Vec<(BString, u32, ChildId, Option<Xattrs>)>),
 }
 
+/// Called with the path before a file is read.
+pub type OnFile = Box<dyn Fn(&BStr) + Sync + Send>;
+
 /// Keeps everything, and counts calls.
 #[derive(Default)]
 pub struct Memory {
@@ -45,7 +48,7 @@ pub struct Memory {
     pub links: AtomicU64,
     pub dirs: AtomicU64,
     /// Called with the path before a file is read.
-    pub on_file: Option<Box<dyn Fn(&BStr) + Sync + Send>>,
+    pub on_file: Option<OnFile>,
     /// Ids that [`Sink::has`] denies.
     pub gone: Mutex<Vec<Oid>>,
 }
@@ -228,7 +231,10 @@ impl Setup {
 }
 
 pub fn rules(root: &Path, settings: &RuleSettings) -> Rules {
-    let settings = RuleSettings { home: Some(settings.home.clone().unwrap_or("/nonexistent".into())), ..settings.clone() };
+    let settings = RuleSettings {
+        home: Some(settings.home.clone().unwrap_or("/nonexistent".into())),
+        ..settings.clone()
+    };
     Rules::discover(root, &settings).unwrap()
 }
 
@@ -353,7 +359,10 @@ pub fn git_with(dir: &Path, args: &[&str], input: &[u8]) -> Vec<u8> {
     let output = child.wait_with_output().unwrap();
     let shown = String::from_utf8_lossy(&output.stderr);
     // 1 is how check-ignore says that nothing is ignored.
-    assert!(output.status.success() || args[0] == "check-ignore" && output.status.code() == Some(1), "{args:?}: {shown}");
+    assert!(
+        output.status.success() || args[0] == "check-ignore" && output.status.code() == Some(1),
+        "{args:?}: {shown}"
+    );
     output.stdout
 }
 

@@ -32,7 +32,8 @@ fn any_damage_reads_as_no_table() {
         let path = world.state.path().join(name);
         let good = fs::read(&path).unwrap();
         let mut dice = Dice(1);
-        let places: Vec<usize> = (0..good.len().min(64)).chain((0..80).map(|_| dice.roll(good.len()))).collect();
+        let places: Vec<usize> =
+            (0..good.len().min(64)).chain((0..80).map(|_| dice.roll(good.len()))).collect();
         for at in places {
             let mut bad = good.clone();
             bad[at] ^= 1 << dice.roll(8);
@@ -53,7 +54,11 @@ fn any_damage_reads_as_no_table() {
             replace(&path, &good[..len]);
             if let Some(table) = world.table() {
                 let full = setup.scan(world.root(), None, &Memory::default());
-                assert_eq!(setup.scan(world.root(), Some(&table), &world.sink).root, full.root, "{name} cut to {len}");
+                assert_eq!(
+                    setup.scan(world.root(), Some(&table), &world.sink).root,
+                    full.root,
+                    "{name} cut to {len}"
+                );
                 assert_eq!(len, 28, "only a log without any segment is whole");
             }
         }

@@ -228,10 +228,7 @@ fn a_file_that_goes_away_is_absent() {
     world.write("a", "1");
     world.write("b", "2");
     let path = world.path("b");
-    let sink = Memory {
-        on_file: Some(Box::new(move |_| drop(fs::remove_file(&path)))),
-        ..Memory::default()
-    };
+    let sink = Memory { on_file: Some(Box::new(move |_| drop(fs::remove_file(&path)))), ..Memory::default() };
     let setup = Setup { threads: 1, ..Setup::of(world.root()) };
     let outcome = setup.scan(world.root(), None, &sink);
     assert_eq!((outcome.files, outcome.skips.len()), (1, 0));
@@ -244,7 +241,11 @@ fn a_failing_sink_ends_the_scan_and_a_failing_read_does_not() {
         type Scratch = ();
         fn scratch(&self) {}
         fn file(&self, (): &mut (), _: &BStr, _: &mut fs::File, _: &Stat) -> Result<Oid, SinkError> {
-            Err(if self.0 { SinkError::Fatal("full".into()) } else { SinkError::Read(std::io::Error::other("bad disk")) })
+            Err(if self.0 {
+                SinkError::Fatal("full".into())
+            } else {
+                SinkError::Read(std::io::Error::other("bad disk"))
+            })
         }
         fn link(&self, (): &mut (), _: &BStr, target: &[u8]) -> Result<Oid, SinkError> {
             Ok(hash("link", target))
@@ -262,7 +263,12 @@ fn a_failing_sink_ends_the_scan_and_a_failing_read_does_not() {
     assert!(matches!(fatal, Err(ScanError::Sink(e)) if e.to_string() == "full"));
     let outcome = scan(world.root(), None, &Failing(false), &setup.options()).unwrap();
     assert_eq!((outcome.files, outcome.links, outcome.skips.len()), (0, 1, 5));
-    assert!(outcome.skips.iter().all(|s| s.reason == Reason::Unreadable && s.detail.as_deref() == Some("bad disk")));
+    assert!(
+        outcome
+            .skips
+            .iter()
+            .all(|s| s.reason == Reason::Unreadable && s.detail.as_deref() == Some("bad disk"))
+    );
 }
 
 #[test]
@@ -274,7 +280,10 @@ fn interrupt_and_deadline() {
     let late = Setup { deadline: Some(std::time::Instant::now()), ..Setup::of(world.root()) };
     let outcome = late.scan(world.root(), None, &world.sink);
     let skips = paths(&outcome.skips);
-    assert!(skips.contains(&("a.txt".into(), "time")) && skips.contains(&("dir".into(), "time")), "{skips:?}");
+    assert!(
+        skips.contains(&("a.txt".into(), "time")) && skips.contains(&("dir".into(), "time")),
+        "{skips:?}"
+    );
     // With a table, what is proven unchanged needs no time.
     world.scan(&setup_again(&world));
     let outcome = world.scan(&Setup { deadline: Some(std::time::Instant::now()), ..Setup::of(world.root()) });
@@ -304,7 +313,11 @@ fn many_rounds_of_random_edits() {
 fn edit(world: &World, dice: &mut Dice, round: usize) {
     let mut path = String::new();
     for _ in 0..=dice.roll(3) {
-        path = format!("{path}{}{}", if path.is_empty() { "" } else { "/" }, dice.pick(&["a", "b", "c", "d", "e"]));
+        path = format!(
+            "{path}{}{}",
+            if path.is_empty() { "" } else { "/" },
+            dice.pick(&["a", "b", "c", "d", "e"])
+        );
     }
     let full = world.path(&path);
     match dice.roll(7) {
