@@ -10,7 +10,7 @@ use std::{
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 
-use crate::text::show;
+use crate::text::{brief, show};
 
 /// The type of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -168,14 +168,14 @@ pub enum What {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", show(&self.path))?;
+        write!(f, "{}: ", brief(&self.path))?;
         match &self.what {
             What::Missing { left } => write!(f, "missing ({left})"),
             What::Extra { right } => write!(f, "not expected ({right})"),
             What::Kind { left, right } => write!(f, "type {left} -> {right}"),
             What::Mode { left, right } => write!(f, "mode {left:04o} -> {right:04o}"),
             What::Content { left, right } => write!(f, "content {left} -> {right}"),
-            What::Link { left, right } => write!(f, "link {} -> {}", show(left), show(right)),
+            What::Link { left, right } => write!(f, "link {} -> {}", brief(left), brief(right)),
             What::Inode { left, right } => write!(f, "inode {left} -> {right}"),
             What::Mtime { left, right } => write!(f, "mtime {left} -> {right}"),
             What::Ctime { left, right } => write!(f, "ctime {left} -> {right}"),

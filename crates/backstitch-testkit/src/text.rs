@@ -35,6 +35,24 @@ pub fn show(bytes: &[u8]) -> String {
     out
 }
 
+/// The same for a path, with each long part cut; for messages, where the path is only to be recognised.
+///
+/// ```
+/// assert_eq!(backstitch_testkit::text::brief(&[b"a/".to_vec(), vec![b'x'; 255]].concat()), "a/xxxxxxxxxxxxxxxx...(255 bytes)");
+/// ```
+pub fn brief(path: &[u8]) -> String {
+    const LONGEST: usize = 48;
+    let part = |part: &[u8]| {
+        if part.len() <= LONGEST {
+            show(part)
+        } else {
+            let head = String::from_utf8_lossy(&part[..16]);
+            format!("{}...({} bytes)", show(head.trim_end_matches('\u{fffd}').as_bytes()), part.len())
+        }
+    };
+    path.split(|b| *b == b'/').map(part).collect::<Vec<_>>().join("/")
+}
+
 /// Combining marks and zero-width characters: two names that look alike must not read alike.
 fn is_invisible(c: char) -> bool {
     matches!(c as u32, 0x300..=0x36f | 0x200b..=0x200f | 0x202a..=0x202e | 0x2060..=0x206f | 0xfeff | 0xa0)

@@ -162,7 +162,7 @@ impl Scenario {
             )
             .into());
         }
-        let state = self.state(code)?;
+        let state = self.state(code, run)?;
         let no_store_yet = self.operation == Operation::First && self.cli.only_store().is_err();
         if !no_store_yet {
             let rows = self.list()?.len();
@@ -183,7 +183,7 @@ impl Scenario {
     }
 
     /// In which state the tree is, after the next command.
-    fn state(&self, code: Option<i32>) -> Result<State> {
+    fn state(&self, code: Option<i32>, run: &Run) -> Result<State> {
         let found = TreeModel::read(&self.workspace)?;
         if !self.operation.writes_the_tree() {
             return match self.old.report(&found, &Compare::untouched(), 10) {
@@ -202,14 +202,20 @@ impl Scenario {
             _ => {
                 let torn = found.neither(&self.old, &self.new, &plain);
                 let names: Vec<String> =
-                    torn.iter().take(10).map(|p| backstitch_testkit::text::show(p)).collect();
-                let report = self.old.report(&found, &plain, 10).unwrap_or_default();
-                let report_new = self.new.report(&found, &plain, 10).unwrap_or_default();
-                Err(format!(
-                    "exit code {code:?}, and the tree is {}; neither old nor new: {names:?}\n against old:\n{report} against new:\n{report_new}",
-                    if is_old { "the old one" } else if is_new { "the new one" } else { "neither the old nor the new one" }
-                )
-                .into())
+                    torn.iter().take(10).map(|p| backstitch_testkit::text::brief(p)).collect();
+                let what = match (is_old, is_new) {
+                    (true, _) => "the tree is the old one".to_owned(),
+                    (_, true) => "the tree is the new one".to_owned(),
+                    _ => {
+                        let report = |model: &TreeModel| model.report(&found, &plain, 10).unwrap_or_default();
+                        format!(
+                            "the tree is neither the old nor the new one; neither at {names:?}\nagainst the old one:\n{}against the new one:\n{}",
+                            report(&self.old),
+                            report(&self.new)
+                        )
+                    }
+                };
+                Err(format!("exit code {code:?}, and {what}\n{run}").into())
             }
         }
     }
