@@ -20,7 +20,7 @@ use crate::{
 pub fn bare_walk(root: &Path, threads: usize) -> io::Result<(u64, u64)> {
     let threads = threads.max(1);
     let first = handle::open_root(root)?;
-    let queue: Queue<(Option<Arc<OwnedFd>>, Box<CStr>)> = Queue::new(threads, (None, Box::from(c"")));
+    let queue: Queue<(Option<Arc<OwnedFd>>, Box<CStr>)> = Queue::new((None, Box::from(c"")));
     let first = Mutex::new(Some(first));
     let (entries, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
     let left = AtomicUsize::new(1);
@@ -63,6 +63,7 @@ pub fn bare_walk(root: &Path, threads: usize) -> io::Result<(u64, u64)> {
     };
     std::thread::scope(|scope| {
         for _ in 1..threads {
+            queue.expect();
             scope.spawn(run);
         }
         run();

@@ -7,7 +7,8 @@
 //! base:  magic [8]  base id [16]  length u64  crc32 of the rest u32  zero u32   (40 bytes)
 //!        rest: state, count u32, count x (start u64, length u32), records
 //! log:   magic [8]  base id [16]  crc32 of these 24 bytes u32                   (28 bytes)
-//!        then segments: length u32, crc32 u32, body: state, count u32, count x (number u32, length u32, record)
+//!        then segments: length u32, crc32 u32, body: state, count u32, count x (number u32, length u32, record);
+//!        a number with its highest bit set stands before a patch of the record that there was
 //! state: digest of the policy [20]  next number u32  note length u32  note
 //! ```
 //!
@@ -15,6 +16,7 @@
 //! is not the base's does not count. Numbers are little-endian. Object ids are SHA-1.
 
 mod map;
+mod patch;
 pub(crate) mod record;
 mod save;
 
@@ -57,10 +59,20 @@ pub(crate) struct Inner {
     spans: usize,
     count: u32,
     log: Vec<u8>,
-    /// Where a directory's newest record lies in the log.
-    newer: HashMap<u32, (usize, usize)>,
+    /// A directory's newest record, where it is not in the base.
+    newer: HashMap<u32, Newer>,
     pub(crate) state: State,
 }
+
+#[derive(Debug)]
+enum Newer {
+    /// Start and length in the log.
+    Logged(usize, usize),
+    Patched(Vec<u8>),
+}
+
+/// Marks the number of a directory in the log: a patch follows.
+const PATCH: u32 = 1 << 31;
 
 impl Table {
     /// Opens the table in `dir`; `None` if there is none, or none that can be used.
@@ -121,8 +133,15 @@ impl Inner {
             for _ in 0..count {
                 let id = word(body, inner)?;
                 let len = word(body, inner + 4)? as usize;
-                body.get(inner + 8..(inner + 8).checked_add(len)?)?;
-                self.newer.insert(id, (at + 8 + inner + 8, len));
+                let bytes = body.get(inner + 8..(inner + 8).checked_add(len)?)?;
+                let start = at + 8 + inner + 8;
+                let newer = if id & PATCH == 0 {
+                    Newer::Logged(start, len)
+                } else {
+                    let old = self.record_in(&log, id & !PATCH)?;
+                    Newer::Patched(patch::apply(old.blob(), bytes)?)
+                };
+                self.newer.insert(id & !PATCH, newer);
                 inner += 8 + len;
             }
             self.state = state;
@@ -134,10 +153,17 @@ impl Inner {
 
     /// What is known of the directory with this number.
     pub(crate) fn record(&self, id: u32) -> Option<Record<'_>> {
+        self.record_in(&self.log, id)
+    }
+
+    fn record_in<'a>(&'a self, log: &'a [u8], id: u32) -> Option<Record<'a>> {
         if !self.newer.is_empty()
-            && let Some((start, len)) = self.newer.get(&id)
+            && let Some(newer) = self.newer.get(&id)
         {
-            return Record::parse(self.log.get(*start..start + len)?);
+            return Record::parse(match newer {
+                Newer::Logged(start, len) => log.get(*start..start + len)?,
+                Newer::Patched(blob) => blob,
+            });
         }
         if id >= self.count {
             return None;

@@ -1,6 +1,7 @@
 //! Writing the table.
 
 use std::{
+    borrow::Cow,
     collections::{HashMap, HashSet},
     fs::{self, File},
     io::{self, Write},
@@ -12,7 +13,7 @@ use std::{
 use bstr::BStr;
 
 use super::{
-    BASE_FILE, BASE_HEAD, BASE_MAGIC, Inner, LOCK_FILE, LOG_FILE, LOG_HEAD, LOG_MAGIC, State,
+    BASE_FILE, BASE_HEAD, BASE_MAGIC, Inner, LOCK_FILE, LOG_FILE, LOG_HEAD, LOG_MAGIC, PATCH, State, patch,
     record::{self, Record},
     write_state,
 };
@@ -42,10 +43,13 @@ impl TableUpdate {
         {
             return Ok(());
         }
-        match &self.old {
-            Some(old) if self.fits_log(old) => self.append(old, dir),
-            _ => self.rewrite(dir),
+        if let Some(old) = &self.old {
+            let logged = self.logged(old);
+            if fits_log(old, &logged) {
+                return self.append(old, dir, &logged);
+            }
         }
+        self.rewrite(dir)
     }
 
     /// True if the files are still those that the scan began with, so that numbers mean the same.
@@ -67,17 +71,22 @@ impl TableUpdate {
         if same { len == old.log.len() as u64 } else { old.log.is_empty() }
     }
 
-    fn fits_log(&self, old: &Inner) -> bool {
-        let new: usize = self.changed.iter().map(|(_, blob)| blob.len() + 8).sum();
-        let base = old.base.bytes().len();
-        old.log.len() + new <= (base / 10).max(1 << 16)
+    /// What goes into the log for each changed directory: a patch where that is less.
+    fn logged(&self, old: &Inner) -> Vec<(u32, Cow<'_, [u8]>)> {
+        let changed = self.changed.iter().map(|(id, blob)| {
+            match old.record(*id).and_then(|record| patch::make(record.blob(), blob)) {
+                Some(patch) => (id | PATCH, Cow::Owned(patch)),
+                None => (*id, Cow::Borrowed(blob.as_slice())),
+            }
+        });
+        changed.collect()
     }
 
-    fn append(&self, old: &Inner, dir: &Path) -> io::Result<()> {
+    fn append(&self, old: &Inner, dir: &Path, logged: &[(u32, Cow<'_, [u8]>)]) -> io::Result<()> {
         let mut body = Vec::new();
         write_state(&mut body, &self.state);
-        body.extend((self.changed.len() as u32).to_le_bytes());
-        for (id, blob) in &self.changed {
+        body.extend((logged.len() as u32).to_le_bytes());
+        for (id, blob) in logged {
             body.extend(id.to_le_bytes());
             body.extend((blob.len() as u32).to_le_bytes());
             body.extend_from_slice(blob);
@@ -152,6 +161,12 @@ impl TableUpdate {
         replace(dir, BASE_FILE, &file)?;
         replace(dir, LOG_FILE, &log_head(&id))
     }
+}
+
+/// True if the log stays small beside the base.
+fn fits_log(old: &Inner, logged: &[(u32, Cow<'_, [u8]>)]) -> bool {
+    let new: usize = logged.iter().map(|(_, bytes)| bytes.len() + 8).sum();
+    old.log.len() + new <= (old.base.bytes().len() / 10).max(1 << 16)
 }
 
 fn log_head(base_id: &[u8; 16]) -> Vec<u8> {

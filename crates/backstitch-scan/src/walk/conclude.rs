@@ -90,6 +90,7 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             }
         }
         done.sort_unstable_by_key(|(slot, _)| *slot);
+        self.settle_groups(w, node, &mut done)?;
         let ids = match self.unchanged(node, &done) {
             Some(ids) => ids,
             None => self.ask_sink(w, node, &mut done)?,

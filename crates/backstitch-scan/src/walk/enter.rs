@@ -90,6 +90,7 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
         if self.is_late() {
             return self.deliver(w, parent, slot, Done::skip(Reason::Time, true));
         }
+        let timed = self.pace.is_wanted().then(|| self.clock.now_ns());
         let opened = self.fd_of(&parent).and_then(|dir| self.open_dir(dir.as_fd(), parent.name(slot)));
         let fd = match opened {
             Ok(fd) => fd,
@@ -99,6 +100,9 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             }
             Err(e) => return self.deliver(w, parent, slot, Done::unreadable(&e.into(), true, None)),
         };
+        if let Some(begun) = timed {
+            self.pace.add(self.clock.now_ns() - begun);
+        }
         let known = parent.old_entry(slot).and_then(|e| e.directory());
         let record = known.and_then(|id| self.table.and_then(|t| t.record(id)));
         let id = match (&record, known) {

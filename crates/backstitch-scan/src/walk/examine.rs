@@ -95,14 +95,7 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             }
         }
         for (_, done) in &batch {
-            match done {
-                Done::Leaf { stat, .. } if stat.kind == Kind::File => {
-                    w.tally.files += 1;
-                    w.tally.bytes += stat.size;
-                }
-                Done::Leaf { .. } => w.tally.links += 1,
-                _ => {}
-            }
+            self.count_leaf(w, done, true);
         }
         let mut done = lock(&node.done);
         if done.is_empty() {

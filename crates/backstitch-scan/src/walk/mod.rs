@@ -9,7 +9,9 @@ mod conclude;
 mod enter;
 pub(crate) mod examine;
 mod fds;
+mod group;
 pub(crate) mod node;
+mod pace;
 pub(crate) mod queue;
 mod read;
 
@@ -83,10 +85,10 @@ pub(crate) struct Tally {
 
 impl Tally {
     fn add(&mut self, other: &Tally) {
-        self.files += other.files;
+        self.files = self.files.wrapping_add(other.files);
         self.dirs += other.dirs;
-        self.links += other.links;
-        self.bytes += other.bytes;
+        self.links = self.links.wrapping_add(other.links);
+        self.bytes = self.bytes.wrapping_add(other.bytes);
         self.read_files += other.read_files;
         self.read_bytes += other.read_bytes;
         self.listed += other.listed;
@@ -154,6 +156,7 @@ pub(crate) struct Walk<'t, 'o, S: Sink> {
     trusts: RwLock<HashMap<u64, Trust>>,
     root_trust: (u64, Trust),
     fds: fds::Budget<'t>,
+    pace: pace::Pace,
     next_id: AtomicU32,
     entries: AtomicU64,
     read_bytes: AtomicU64,
@@ -252,9 +255,10 @@ impl<'t, 'o, S: Sink> Walk<'t, 'o, S> {
             git_dirs: ground.git_dirs,
             found_git_dirs: Mutex::default(),
             dropped: ground.dropped,
-            queue: Queue::new(options.threads.max(1), Task::Start),
+            queue: Queue::new(Task::Start),
             trusts: RwLock::default(),
             fds: fds::Budget::new(),
+            pace: pace::Pace::default(),
             next_id: AtomicU32::new(table.map_or(1, |t| t.state.next_id)),
             entries: AtomicU64::new(0),
             read_bytes: AtomicU64::new(0),
@@ -266,33 +270,51 @@ impl<'t, 'o, S: Sink> Walk<'t, 'o, S> {
 
     /// Lets the threads work until the root is done or somebody stops.
     fn work(&self, threads: usize) -> Vec<Worker<'t, S>> {
-        let run = || {
-            let _guard = StopOnPanic(&self.queue);
-            let mut worker = Worker::new(self.sink.scratch());
-            while let Some(task) = self.queue.next(&mut worker.tasks) {
-                match self.perform(&mut worker, task) {
-                    Ok(()) => {}
-                    Err(halt) => {
-                        if let Halt::Error(e) = halt {
-                            lock(&self.failure).get_or_insert(e);
-                        }
-                        self.queue.stop();
-                    }
-                }
-            }
-            worker
-        };
+        let finished = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
-            let others: Vec<_> = (1..threads).map(|_| scope.spawn(run)).collect();
-            let mut workers = vec![run()];
-            for other in others {
-                match other.join() {
-                    Ok(worker) => workers.push(worker),
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
+            self.hire(scope, &finished, threads - 1);
+            self.work_alone(scope, &finished);
+        });
+        std::mem::take(&mut *lock(&finished))
+    }
+
+    /// Starts more threads, as many as the system gives.
+    fn hire<'s>(
+        &'s self,
+        scope: &'s std::thread::Scope<'s, '_>,
+        finished: &'s Mutex<Vec<Worker<'t, S>>>,
+        more: usize,
+    ) {
+        for _ in 0..more {
+            self.queue.expect();
+            let started =
+                std::thread::Builder::new().spawn_scoped(scope, || self.work_alone(scope, finished));
+            if started.is_err() {
+                self.queue.give_up();
+                return;
             }
-            workers
-        })
+        }
+    }
+
+    fn work_alone<'s>(
+        &'s self,
+        scope: &'s std::thread::Scope<'s, '_>,
+        finished: &'s Mutex<Vec<Worker<'t, S>>>,
+    ) {
+        let _guard = StopOnPanic(&self.queue);
+        let mut worker = Worker::new(self.sink.scratch());
+        while let Some(task) = self.queue.next(&mut worker.tasks) {
+            if let Err(halt) = self.perform(&mut worker, task) {
+                if let Halt::Error(e) = halt {
+                    lock(&self.failure).get_or_insert(e);
+                }
+                self.queue.stop();
+            }
+            if self.pace.take_slow() {
+                self.hire(scope, finished, pace::MANY.saturating_sub(self.options.threads.max(1)));
+            }
+        }
+        lock(finished).push(worker);
     }
 
     fn gather(self, workers: Vec<Worker<'t, S>>) -> Result<Pass, ScanError> {

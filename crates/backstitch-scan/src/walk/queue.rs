@@ -16,7 +16,7 @@ pub(crate) struct Queue<T> {
     wake: Condvar,
     /// Threads that wait.
     idle: AtomicUsize,
-    threads: usize,
+    threads: AtomicUsize,
     stopped: AtomicBool,
 }
 
@@ -26,12 +26,13 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<T> Queue<T> {
-    pub(crate) fn new(threads: usize, first: T) -> Queue<T> {
+    /// A queue with one task, for one thread; others are announced with [`Queue::expect`].
+    pub(crate) fn new(first: T) -> Queue<T> {
         Queue {
             shared: Mutex::new(VecDeque::from([first])),
             wake: Condvar::new(),
             idle: AtomicUsize::new(0),
-            threads,
+            threads: AtomicUsize::new(1),
             stopped: AtomicBool::new(false),
         }
     }
@@ -41,6 +42,18 @@ impl<T> Queue<T> {
         self.stopped.store(true, Ordering::Release);
         drop(lock(&self.shared));
         self.wake.notify_all();
+    }
+
+    /// One more thread is about to take tasks.
+    pub(crate) fn expect(&self) {
+        let _shared = lock(&self.shared);
+        self.threads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It does not come after all. To be called by a thread that takes tasks itself.
+    pub(crate) fn give_up(&self) {
+        let _shared = lock(&self.shared);
+        self.threads.fetch_sub(1, Ordering::Relaxed);
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
@@ -67,7 +80,7 @@ impl<T> Queue<T> {
                 return Some(task);
             }
             // Every thread waits and nothing is left: no task can come any more.
-            if self.idle.fetch_add(1, Ordering::Relaxed) + 1 == self.threads {
+            if self.idle.fetch_add(1, Ordering::Relaxed) + 1 == self.threads.load(Ordering::Relaxed) {
                 self.stopped.store(true, Ordering::Release);
                 self.wake.notify_all();
                 return None;
@@ -79,7 +92,7 @@ impl<T> Queue<T> {
 
     fn give(&self, own: &mut VecDeque<T>) {
         let mut shared = lock(&self.shared);
-        if shared.len() >= self.threads {
+        if shared.len() >= self.threads.load(Ordering::Relaxed) {
             return;
         }
         let half = own.len() / 2;

@@ -222,7 +222,7 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
 }
 
 /// True if nothing happened between two looks.
-fn is_unchanged(a: &Stat, b: &Stat) -> bool {
+pub(super) fn is_unchanged(a: &Stat, b: &Stat) -> bool {
     a.kind == b.kind
         && (a.dev, a.ino, a.size) == (b.dev, b.ino, b.size)
         && (a.mtime_ns, a.ctime_ns) == (b.mtime_ns, b.ctime_ns)

@@ -314,3 +314,25 @@ fn a_tree_that_changes_under_the_walk() {
     // Whatever it saw then, at rest it sees what is there.
     world.check(&Setup::of(world.root()));
 }
+
+#[test]
+fn a_slow_file_system_gets_many_threads() {
+    /// Each look at it takes a millisecond.
+    struct Slow(std::sync::atomic::AtomicU64);
+    impl Clock for Slow {
+        fn now_ns(&self) -> i128 {
+            let calls = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            SystemClock.now_ns() + 3_600_000_000_000 + i128::from(calls) * 1_000_000
+        }
+    }
+    let world = World::new();
+    for i in 0..100 {
+        world.write(&format!("d{i}/e/file"), format!("{i}"));
+    }
+    let setup = Setup::of(world.root());
+    let slow = Memory::default();
+    let outcome = scan_at(world.root(), None, &slow, &setup.options(), &Slow(Default::default())).unwrap();
+    assert_eq!(outcome.root, world.scan(&setup).root);
+    let threads = |sink: &Memory| sink.scratches.load(std::sync::atomic::Ordering::Relaxed);
+    assert_eq!((threads(&slow), threads(&world.sink)), (32, 2));
+}

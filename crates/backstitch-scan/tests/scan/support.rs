@@ -47,10 +47,14 @@ pub struct Memory {
     pub files: AtomicU64,
     pub links: AtomicU64,
     pub dirs: AtomicU64,
+    /// One for each thread.
+    pub scratches: AtomicU64,
     /// Called with the path before a file is read.
     pub on_file: Option<OnFile>,
     /// Ids that [`Sink::has`] denies.
     pub gone: Mutex<Vec<Oid>>,
+    /// Answers of [`Sink::covered`].
+    pub known: Mutex<HashMap<BString, u64>>,
 }
 
 pub fn hash(kind: &str, bytes: &[u8]) -> Oid {
@@ -62,7 +66,9 @@ pub fn hash(kind: &str, bytes: &[u8]) -> Oid {
 
 impl Sink for Memory {
     type Scratch = ();
-    fn scratch(&self) {}
+    fn scratch(&self) {
+        self.scratches.fetch_add(1, Ordering::Relaxed);
+    }
 
     fn file(&self, (): &mut (), path: &BStr, file: &mut File, stat: &Stat) -> Result<Oid, SinkError> {
         self.files.fetch_add(1, Ordering::Relaxed);
@@ -102,6 +108,10 @@ impl Sink for Memory {
 
     fn has(&self, id: &Oid) -> bool {
         !self.gone.lock().unwrap().contains(id) && self.stored.lock().unwrap().contains_key(id)
+    }
+
+    fn covered(&self, path: &BStr) -> Option<u64> {
+        self.known.lock().unwrap().get(path).copied()
     }
 }
 
@@ -274,7 +284,21 @@ impl World {
         if let Some(update) = outcome.update.take() {
             update.save(self.state.path(), b"note".as_bstr()).unwrap();
         }
+        self.tick();
         outcome
+    }
+
+    /// Waits until the file system gives another time stamp than now: the tests' clock says that it has long done so.
+    fn tick(&self) {
+        use std::os::unix::fs::MetadataExt;
+        let file = self.state.path().join("tick");
+        let stamp = || {
+            fs::write(&file, "x").unwrap();
+            let meta = fs::metadata(&file).unwrap();
+            (meta.ctime(), meta.ctime_nsec())
+        };
+        let first = stamp();
+        while stamp() == first {}
     }
 
     /// Asserts that a scan with the table sees what a scan without it sees, and returns it.

@@ -99,7 +99,7 @@ fn without_its_base_or_log() {
 #[test]
 fn files_are_private_and_the_note_is_kept() {
     let world = world_with_log();
-    for entry in fs::read_dir(world.state.path()).unwrap().flatten() {
+    for entry in fs::read_dir(world.state.path()).unwrap().flatten().filter(|e| e.file_name() != "tick") {
         assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{:?}", entry.file_name());
     }
     assert_eq!(world.table().unwrap().note(), "note");
@@ -194,4 +194,22 @@ fn a_full_disk_is_an_error_and_no_harm() {
     let update = setup.scan(world.root(), table.as_ref(), &world.sink).update.unwrap();
     assert!(update.save(&world.path("nowhere"), b"x".as_bstr()).is_err());
     world.check(&setup);
+}
+
+#[test]
+fn an_edit_in_a_large_directory_is_a_small_entry_of_the_log() {
+    let world = World::new();
+    for i in 0..2000 {
+        world.write(&format!("large/file{i}"), format!("{i}"));
+    }
+    let setup = Setup::of(world.root());
+    world.scan(&setup);
+    let log = || fs::metadata(world.state.path().join("stat.log")).unwrap().len();
+    for i in 0..20 {
+        let before = log();
+        world.write(&format!("large/file{i}"), format!("changed {i}"));
+        world.check(&setup);
+        assert!(log() - before < 1000, "{before} {}", log());
+        world.check_unchanged(&setup);
+    }
 }

@@ -335,3 +335,62 @@ fn edit(world: &World, dice: &mut Dice, round: usize) {
         _ => drop(std::os::unix::fs::symlink(dice.pick(&["a", "b/c", "nowhere"]), &full)),
     }
 }
+
+#[test]
+fn what_could_not_be_captured_once_is_no_stranger_the_next_time() {
+    let world = World::new();
+    world.write("dir/large", "x".repeat(500));
+    world.write("dir/small", "x");
+    let normal = || Setup::of(world.root());
+    let limits = Limits { new_file: 1000, grown_file: 5000, ..Limits::default() };
+    world.scan(&normal());
+    // It grows beyond what a new file may have, and then there is no time for it.
+    fs::write(world.path("dir/large"), "y".repeat(2000)).unwrap();
+    let late = Setup { deadline: Some(std::time::Instant::now()), limits: limits.clone(), ..normal() };
+    let outcome = world.scan(&late);
+    assert_eq!(paths(&outcome.skips), [("dir".into(), "time")]);
+    world.write("top", "new");
+    world.scan(&late);
+    let outcome = world.scan(&Setup { limits: limits.clone(), ..normal() });
+    assert_eq!(paths(&outcome.skips), [], "the directory and what it held are known");
+    assert_eq!(world.sink.calls().0, 2, "only what changed is read");
+    world.check(&normal());
+    // Grown too far, and back.
+    fs::write(world.path("dir/large"), "y".repeat(9000)).unwrap();
+    let limited = Setup { limits: limits.clone(), ..normal() };
+    assert_eq!(paths(&world.scan(&limited).skips), [("dir/large".into(), "limit")]);
+    fs::write(world.path("dir/large"), "y".repeat(4000)).unwrap();
+    assert_eq!(paths(&world.scan(&limited).skips), []);
+    // Without the table the sink may know.
+    assert_eq!(paths(&limited.scan(world.root(), None, &world.sink).skips), [("dir/large".into(), "limit")]);
+    world.sink.known.lock().unwrap().insert("dir/large".into(), 4000);
+    assert_eq!(paths(&limited.scan(world.root(), None, &world.sink).skips), []);
+}
+
+#[test]
+fn a_database_and_its_log_are_read_together() {
+    let world = World::new();
+    world.write("app.db", "one");
+    world.write("app.db-wal", "log one");
+    world.write("other-wal", "alone");
+    let setup = Setup { threads: 1, ..Setup::of(world.root()) };
+    world.scan(&setup);
+    // While the log is read, the database, which was just found unchanged, is written.
+    fs::write(world.path("app.db-wal"), "log two!").unwrap();
+    let path = world.path("app.db");
+    let once = std::sync::Once::new();
+    let sink = Memory {
+        on_file: Some(Box::new(move |name| {
+            if name == "app.db-wal" {
+                once.call_once(|| fs::write(&path, "two").unwrap());
+            }
+        })),
+        stored: std::sync::Mutex::new(world.sink.stored.lock().unwrap().clone()),
+        ..Memory::default()
+    };
+    let table = world.table();
+    let outcome = setup.scan(world.root(), table.as_ref(), &sink);
+    let found = sink.flatten(&outcome.root.unwrap());
+    assert_eq!(found[b"app.db".as_bstr()].1, b"two");
+    assert_eq!((outcome.files, outcome.bytes), (3, 3 + 8 + 5));
+}
