@@ -20,7 +20,7 @@ use crate::{
     clock::{Clock, SystemClock},
     handle::{self, Hint, Names, Node as Seen},
     repository::{self, GitDirs},
-    rules::{DirRules, State},
+    rules::{DirRules, State, read_both},
     table::record::Record,
     types::{Found, FoundWhat, Kind, Options, Reason, ScanError, Sink, Skip, Stat},
     walk::{
@@ -266,14 +266,7 @@ impl<'t, S: Sink> Search<'t, '_, S> {
     /// The rules below a directory on the way.
     fn rules(&self, step: &Step<'t>, above: Option<(&DirRules, &BStr)>) -> Result<DirRules, ScanError> {
         let dir = walk::below(self.ground.root, step.path.as_bstr());
-        let read = |name: &std::ffi::CStr| {
-            handle::read_rules(step.fd.as_fd(), name).map_err(|e| ScanError::Rules {
-                path: dir.join(name.to_string_lossy().as_ref()),
-                what: handle::error_text(&e),
-            })
-        };
-        let git = read(c".gitignore")?;
-        let own = read(c".backstitchignore")?;
+        let (git, own) = read_both(step.fd.as_fd(), &dir)?;
         let rules = self.ground.options.rules;
         let Some((above, name)) = above else { return Ok(rules.root(git.as_deref(), own.as_deref())) };
         let repo = match GitDirs::of(&dir)? {

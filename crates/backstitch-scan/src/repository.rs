@@ -279,7 +279,12 @@ impl Rules {
     /// Reads git's configuration files for `core.excludesFile` and `core.ignoreCase`, `info/exclude` of the (common) git
     /// directory, and the ignore files of parents up to the top of the work tree when `root` lies below it.
     ///
-    /// All `GIT_*` variables are ignored. `root` itself counts as kept, even where a rule of a parent ignores it.
+    /// All `GIT_*` variables are ignored. `root` itself is always looked at: where the repository above ignores it and
+    /// tracks nothing in it, the root counts as lying outside of git (a home folder under git that ignores everything
+    /// must not make projects in it invisible).
+    ///
+    /// A repository's index is read when it is first asked and remembered, so rules should be found anew for each
+    /// operation.
     ///
     /// # Errors
     ///
@@ -287,16 +292,7 @@ impl Rules {
     pub fn discover(root: &Path, settings: &RuleSettings) -> Result<Rules, ScanError> {
         let root =
             std::path::absolute(root).map_err(|source| ScanError::Io { path: root.to_owned(), source })?;
-        let Some((top, dirs)) = find_top(&root)? else {
-            let global = match settings.global_excludes {
-                Some(true) => match read_config(None, &root, &Homes::of(settings))?.excludes_file {
-                    Some(path) => read_source(&path)?,
-                    None => None,
-                },
-                _ => None,
-            };
-            return Ok(Rules::new(Repo { global, ..Repo::default() }, Vec::new(), settings));
-        };
+        let Some((top, dirs)) = find_top(&root)? else { return outside_git(&root, settings) };
         let mut above = Vec::new();
         let mut dir = top.clone();
         for part in root.strip_prefix(&top).unwrap_or(Path::new("")) {
@@ -305,7 +301,19 @@ impl Rules {
             above.push((part.to_owned().into_vec().into(), content));
             dir.push(part);
         }
-        let repo = read_repo(&top, &dirs, settings)?;
-        Ok(Rules::new(repo, above, settings))
+        let rules = Rules::new(read_repo(&top, &dirs, settings)?, above, settings);
+        if rules.ignores_root()? { outside_git(&root, settings) } else { Ok(rules) }
     }
+}
+
+/// The rules of a root that lies in no repository.
+fn outside_git(root: &Path, settings: &RuleSettings) -> Result<Rules, ScanError> {
+    let global = match settings.global_excludes {
+        Some(true) => match read_config(None, root, &Homes::of(settings))?.excludes_file {
+            Some(path) => read_source(&path)?,
+            None => None,
+        },
+        _ => None,
+    };
+    Ok(Rules::new(Repo { global, ..Repo::default() }, Vec::new(), settings))
 }

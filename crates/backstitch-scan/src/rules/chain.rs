@@ -1,13 +1,24 @@
 //! The chain of rules for one directory.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    ffi::{CString, OsStr},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::Path,
+    sync::{Arc, OnceLock},
+};
 
 use bstr::{BStr, BString, ByteSlice};
+use rustix::io::Errno;
 
 use super::{Decision, Repo, Rules, Verdict, flag};
 use crate::{
     digest::{Digest, digest},
+    handle,
     pattern::List,
+    repository::{GitDirs, read_repo},
     types::ScanError,
 };
 
@@ -29,7 +40,7 @@ impl Rules {
                 name: std::mem::replace(&mut name, next.clone()),
                 path_len,
                 root_off: 0,
-                git: None,
+                git: git.clone(),
                 own: None,
                 repo: repo.clone(),
                 base: self.clone(),
@@ -62,6 +73,73 @@ impl Rules {
             digest,
         }))
     }
+}
+
+impl Rules {
+    /// True if git's rules from above leave out the root, or a directory on the way to it, and the index lists nothing
+    /// below the root: then the repository above has nothing to say about it.
+    pub(crate) fn ignores_root(&self) -> Result<bool, ScanError> {
+        let root = self.root(None, None);
+        let fold = root.0.repo.repo.fold;
+        let mut path = Matcher::new(&root).path;
+        path.pop();
+        let mut level = &root;
+        let mut ignored = false;
+        while let Some(parent) = &level.0.parent {
+            let end = level.0.path_len - 1;
+            let name = level.0.name.as_bstr();
+            ignored |= ask(&parent.0.git, &path[..end], name, true, fold) == Some(false);
+            level = parent;
+        }
+        match &root.0.repo.repo.tracked {
+            Some(tracked) if ignored => Ok(!tracked.lists(path.as_bstr(), true)?),
+            _ => Ok(ignored),
+        }
+    }
+
+    /// The rules for the directory `dir` below `root` as they are on disk now, nested repositories included.
+    ///
+    /// # Errors
+    ///
+    /// [`ScanError::Rules`] if an ignore file on the way cannot be read, [`ScanError::Io`] if a directory cannot be opened.
+    pub fn at(&self, root: &Path, dir: &BStr) -> Result<DirRules, ScanError> {
+        let io = |path: &Path, source: Errno| ScanError::Io { path: path.to_owned(), source: source.into() };
+        let mut fd = handle::open_root(root).map_err(|e| io(root, e))?;
+        let mut path = root.to_owned();
+        let (git, own) = read_both(fd.as_fd(), &path)?;
+        let mut rules = self.root(git.as_deref(), own.as_deref());
+        for name in dir.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
+            path.push(OsStr::from_bytes(name));
+            let c_name = CString::new(name).map_err(|_| io(&path, Errno::INVAL))?;
+            fd = handle::open_dir(fd.as_fd(), &c_name).map_err(|e| io(&path, e))?;
+            let name = name.as_bstr();
+            let state = State::of(Matcher::new(&rules).decide(name, true));
+            let (git, own) = match state {
+                State::Normal | State::Included => read_both(fd.as_fd(), &path)?,
+                _ => (None, None),
+            };
+            let repo = match GitDirs::of(&path)? {
+                Some(dirs) => Some(Arc::new(read_repo(&path, &dirs, &self.0.settings)?)),
+                None => None,
+            };
+            rules = rules.child(name, state, git.as_deref(), own.as_deref(), repo);
+        }
+        Ok(rules)
+    }
+}
+
+/// Contents of one file, if it is there.
+type Content = Option<Vec<u8>>;
+
+/// Reads a directory's two ignore files.
+pub(crate) fn read_both(dir: BorrowedFd<'_>, path: &Path) -> Result<(Content, Content), ScanError> {
+    let read = |name: &std::ffi::CStr| {
+        handle::read_rules(dir, name).map_err(|e| ScanError::Rules {
+            path: path.join(OsStr::from_bytes(name.to_bytes())),
+            what: handle::error_text(&e),
+        })
+    };
+    Ok((read(c".gitignore")?, read(c".backstitchignore")?))
 }
 
 /// The lists of a repository that begins at a directory whose path has `off` bytes.
@@ -250,6 +328,16 @@ impl DirRules {
     /// The answer for the child `name`.
     pub fn verdict(&self, name: &BStr, is_dir: bool) -> Verdict {
         Matcher::new(self).decide(name, is_dir).verdict
+    }
+
+    /// True if a git index lists the child `name`, or for a directory anything below it: then no ignore rule of git's and
+    /// no built-in leaves it out.
+    ///
+    /// # Errors
+    ///
+    /// [`ScanError::Rules`] if an index cannot be read.
+    pub fn is_tracked(&self, name: &BStr, is_dir: bool) -> Result<bool, ScanError> {
+        Matcher::new(self).is_tracked(name, is_dir)
     }
 
     /// Equal digests mean equal answers for equal names at the same place in the tree.

@@ -30,7 +30,7 @@ use crate::{
     pattern::List,
 };
 pub use chain::DirRules;
-pub(crate) use chain::{Matcher, State};
+pub(crate) use chain::{Matcher, State, read_both};
 
 /// What the user's settings say about rules.
 #[derive(Clone, Debug)]

@@ -354,3 +354,42 @@ fn unreadable_git_directories_fail_closed() {
     }
     fs::set_permissions(&dot_git, fs::Permissions::from_mode(0o755)).unwrap();
 }
+
+#[test]
+fn a_repository_that_ignores_the_root_has_nothing_to_say() {
+    let world = World::new();
+    init(world.root());
+    world.write(".gitignore", "*\n");
+    world.write("project/src/main.c", "x");
+    world.write("project/src/main.o", "x");
+    let root = world.path("project");
+    assert_eq!(Setup::of(&root).covered(&root), ["src", "src/main.c", "src/main.o"]);
+    // But if it tracks something there, its word counts.
+    git(world.root(), &["add", "-f", "project/src/main.c"]);
+    assert_eq!(Setup::of(&root).covered(&root), ["src", "src/main.c"]);
+}
+
+#[test]
+fn the_chain_of_a_directory_on_disk() {
+    let world = World::new();
+    init(world.root());
+    world.write(".gitignore", "build/\n*.o\n");
+    world.write("src/.gitignore", "!keep.o\n");
+    world.write("src/deep/x", "x");
+    world.write("build/.gitignore", "!*\n");
+    world.write("nested/x.o", "x");
+    init(&world.path("nested"));
+    git(&world.path("nested"), &["add", "-f", "x.o"]);
+    fs::write(world.path("nested/.git/info/exclude"), "secret\n").unwrap();
+    let rules = rules(world.root(), &RuleSettings::default());
+    let verdict = |dir: &str, name: &str| rules.at(world.root(), dir.into()).unwrap().verdict(name.into(), false);
+    assert_eq!(verdict("", "a.o"), Verdict::Ignore);
+    assert_eq!(verdict("src/deep", "a.o"), Verdict::Ignore);
+    assert_eq!(verdict("src/deep", "keep.o"), Verdict::Keep);
+    assert_eq!(verdict("build", "anything"), Verdict::Ignore);
+    assert_eq!(verdict("nested", "a.o"), Verdict::Keep);
+    assert_eq!(verdict("nested", "secret"), Verdict::Ignore);
+    let nested = rules.at(world.root(), "nested".into()).unwrap();
+    assert!(nested.is_tracked("x.o".into(), false).unwrap() && !nested.is_tracked("y.o".into(), false).unwrap());
+    assert!(matches!(rules.at(world.root(), "nowhere".into()), Err(ScanError::Io { .. })));
+}

@@ -1,5 +1,9 @@
 //! System calls: everything goes through handles of directories and never follows a link.
 
+#[cfg(target_os = "linux")]
+mod linux;
+mod portable;
+
 use std::{
     ffi::CStr,
     fs::File,
@@ -11,11 +15,15 @@ use std::{
 
 use bstr::{BString, ByteSlice};
 use rustix::{
-    fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, Statx, StatxFlags},
+    fs::{CWD, FileType, Mode, OFlags},
     io::Errno,
 };
 
 use crate::types::{Kind, SpecialType, Stat, Xattrs};
+#[cfg(target_os = "linux")]
+use linux as native;
+#[cfg(not(target_os = "linux"))]
+use portable as native;
 
 const DIR_FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
@@ -31,13 +39,10 @@ pub(crate) enum Node {
     Special(SpecialType, u64, u64),
 }
 
-const MASK: StatxFlags = StatxFlags::BASIC_STATS.difference(StatxFlags::ATIME);
-
-fn to_node(x: &Statx) -> Node {
-    let dev = rustix::fs::makedev(x.stx_dev_major, x.stx_dev_minor);
-    let time = |t: rustix::fs::StatxTimestamp| i128::from(t.tv_sec) * 1_000_000_000 + i128::from(t.tv_nsec);
-    let special = |special| Node::Special(special, dev, x.stx_ino);
-    let kind = match FileType::from_raw_mode(x.stx_mode.into()) {
+/// Puts together what a call said, whose kind is not filled in yet.
+fn node(file_type: FileType, stat: Stat) -> Node {
+    let special = |special| Node::Special(special, stat.dev, stat.ino);
+    let kind = match file_type {
         FileType::RegularFile => Kind::File,
         FileType::Symlink => Kind::Link,
         FileType::Directory => Kind::Dir,
@@ -47,32 +52,24 @@ fn to_node(x: &Statx) -> Node {
         FileType::BlockDevice => return special(SpecialType::BlockDevice),
         FileType::Unknown => return special(SpecialType::Unknown),
     };
-    Node::Covered(Stat {
-        kind,
-        mode: u32::from(x.stx_mode) & 0o7777,
-        size: x.stx_size,
-        blocks512: x.stx_blocks,
-        mtime_ns: time(x.stx_mtime),
-        ctime_ns: time(x.stx_ctime),
-        dev,
-        ino: x.stx_ino,
-        nlink: x.stx_nlink.into(),
-        uid: x.stx_uid,
-        gid: x.stx_gid,
-    })
+    Node::Covered(Stat { kind, ..stat })
 }
 
 /// Looks at the child `name`, never through it.
 #[inline]
 pub(crate) fn stat_at(dir: BorrowedFd<'_>, name: &CStr) -> Result<Node, Errno> {
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-    Ok(to_node(&rustix::fs::statx(dir, name, flags, MASK)?))
+    native::stat_at(dir, name)
 }
 
 /// Looks at what is open.
 #[inline]
 pub(crate) fn stat_fd(fd: impl AsFd) -> Result<Node, Errno> {
-    Ok(to_node(&rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, MASK)?))
+    native::stat_fd(fd)
+}
+
+/// Lists a directory, without `.` and `..`, in the order that the system gives.
+pub(crate) fn list(dir: BorrowedFd<'_>, buf: &mut [MaybeUninit<u8>], names: &mut Names) -> Result<(), Errno> {
+    native::list(dir, buf, names)
 }
 
 /// Opens the root; a link there is followed, since the caller named it.
@@ -126,6 +123,19 @@ impl Names {
         self.list.push((start, name.len() as u16, hint));
     }
 
+    /// Adds what a directory lists; `.` and `..` do not count.
+    fn push_entry(&mut self, name: &[u8], file_type: FileType) {
+        if name == b"." || name == b".." {
+            return;
+        }
+        let hint = match file_type {
+            FileType::Directory => Hint::Dir,
+            FileType::Unknown => Hint::Unknown,
+            _ => Hint::Other,
+        };
+        self.push(name, hint);
+    }
+
     /// Sorts by raw name.
     pub(crate) fn sort(&mut self) {
         let pool = &self.pool;
@@ -134,25 +144,6 @@ impl Names {
         // A directory that changes while it is listed may give a name twice.
         self.list.dedup_by(|a, b| name(a) == name(b));
     }
-}
-
-/// Lists a directory, without `.` and `..`, in the order that the system gives.
-pub(crate) fn list(dir: BorrowedFd<'_>, buf: &mut [MaybeUninit<u8>], names: &mut Names) -> Result<(), Errno> {
-    let mut entries = RawDir::new(dir, buf);
-    while let Some(entry) = entries.next() {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if name == b"." || name == b".." {
-            continue;
-        }
-        let hint = match entry.file_type() {
-            FileType::Directory => Hint::Dir,
-            FileType::Unknown => Hint::Unknown,
-            _ => Hint::Other,
-        };
-        names.push(name, hint);
-    }
-    Ok(())
 }
 
 /// How far the times of a file system can be trusted.
@@ -166,16 +157,21 @@ pub(crate) struct Trust {
 
 /// What is known of the file system that `fd` lies on.
 pub(crate) fn trust_of(fd: impl AsFd) -> Trust {
-    const EXT: i64 = 0xef53;
-    const XFS: i64 = 0x5846_5342;
-    const BTRFS: i64 = 0x9123_683e;
-    const TMPFS: i64 = 0x0102_1994;
-    // The type of `f_type` differs from system to system.
-    #[allow(clippy::unnecessary_cast)]
-    match rustix::fs::fstatfs(fd).map(|s| s.f_type as i64) {
-        Ok(EXT | XFS | BTRFS | TMPFS) => Trust { granularity_ns: 20_000_000, dirs: true },
-        _ => Trust { granularity_ns: 2_000_000_000, dirs: false },
+    #[cfg(target_os = "linux")]
+    {
+        const EXT: i64 = 0xef53;
+        const XFS: i64 = 0x5846_5342;
+        const BTRFS: i64 = 0x9123_683e;
+        const TMPFS: i64 = 0x0102_1994;
+        // The type of `f_type` differs from machine to machine.
+        #[allow(clippy::unnecessary_cast)]
+        let magic = rustix::fs::fstatfs(&fd).map(|s| s.f_type as i64);
+        if let Ok(EXT | XFS | BTRFS | TMPFS) = magic {
+            return Trust { granularity_ns: 20_000_000, dirs: true };
+        }
     }
+    let _ = fd;
+    Trust { granularity_ns: 2_000_000_000, dirs: false }
 }
 
 fn is_kept(name: &[u8]) -> bool {
@@ -225,11 +221,16 @@ pub(crate) fn xattrs(fd: impl AsFd) -> Result<Option<Xattrs>, Errno> {
 
 /// Reads the ignore file `name`: `None` unless it is a regular file. A link is not followed; git does not either.
 pub(crate) fn read_rules(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Option<Vec<u8>>> {
+    let absent = |e: Errno| matches!(e, Errno::NOENT | Errno::NOTDIR | Errno::LOOP);
+    match stat_at(dir, name) {
+        Ok(Node::Covered(Stat { kind: Kind::File, .. })) => {}
+        Ok(_) => return Ok(None),
+        Err(e) if absent(e) => return Ok(None),
+        Err(e) => return Err(e.into()),
+    }
     let file = match open_file(dir, name) {
         Ok(file) => file,
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO | Errno::NODEV) => return Ok(None),
-        // Opening a socket fails like this on some systems.
-        Err(Errno::OPNOTSUPP) => return Ok(None),
+        Err(e) if absent(e) => return Ok(None),
         Err(e) => return Err(e.into()),
     };
     match stat_fd(&file)? {
