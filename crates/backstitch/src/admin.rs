@@ -98,7 +98,7 @@ impl Workspace {
     }
 
     /// Rewrites a row's record: a new commit with the same tree, moved by compare-and-swap.
-    fn rewrite(&self, c: &Checkpoint, change: &dyn Fn(&mut Record)) -> Result<Checkpoint> {
+    pub(crate) fn rewrite(&self, c: &Checkpoint, change: &dyn Fn(&mut Record)) -> Result<Checkpoint> {
         let mut record = c.record.clone();
         change(&mut record);
         let writer = self.store()?.writer()?;
@@ -155,6 +155,8 @@ impl Workspace {
             plan: String::new(),
             created_ms: now,
             changed: 0,
+            at: 0,
+            takes_back: Vec::new(),
             exceptions: Vec::new(),
             rows: rows.iter().map(|c| (c.record.id.clone(), c.commit.to_string())).collect(),
             extra: serde_json::Map::new(),

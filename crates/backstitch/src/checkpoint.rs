@@ -31,10 +31,18 @@ pub struct Options {
     pub session: Option<String>,
     /// The host's key of the turn.
     pub turn_key: Option<String>,
+    /// Number of the turn in its session.
+    pub turn: Option<u64>,
     /// Sub-agent.
     pub agent: Option<String>,
     /// Tool.
     pub tool: Option<String>,
+    /// Tool rows: `before` or `after`.
+    pub phase: Option<String>,
+    /// Tool rows: the host's id of the call.
+    pub call: Option<String>,
+    /// Turn rows: how the turn ended.
+    pub status: Option<String>,
     /// Retention class; by kind where not said.
     pub retention: Option<Retention>,
     /// Keep whatever the policy says.
@@ -56,8 +64,12 @@ impl Default for Options {
             entry: None,
             session: None,
             turn_key: None,
+            turn: None,
             agent: None,
             tool: None,
+            phase: None,
+            call: None,
+            status: None,
             retention: None,
             pin: false,
             touched: false,
@@ -210,7 +222,7 @@ pub(crate) fn scan_all(ws: &Workspace, keep_covered: bool, control: &Control<'_>
 pub(crate) fn scan_named(
     ws: &Workspace,
     names: &[BString],
-    base: DirRef,
+    (base, base_count): (DirRef, u64),
     scope: &'static str,
     control: &Control<'_>,
 ) -> Result<Live> {
@@ -223,12 +235,30 @@ pub(crate) fn scan_named(
     let found = scan::scan_paths(ws.root(), names, None, &sink, &options)?;
     let (edits, skips) = to_edits(found, ws.owner());
     let mut s = writer.scratch();
+    // Only what the edits touch is counted: a named row costs the same at any size of the tree.
+    let leaves = |dir: DirRef| -> Result<u64> {
+        let mut n = 0;
+        tree::walk(writer.odb(), dir, &mut |_, e| {
+            n += u64::from(!e.node.is_dir());
+            Ok(())
+        })?;
+        Ok(n)
+    };
+    let mut count = base_count;
+    for (path, put) in &edits {
+        if let Some(old) = tree::lookup(writer.odb(), base, path.as_bstr())? {
+            let n = if old.node.is_dir() { leaves(old.dir)? } else { 1 };
+            count = count.saturating_sub(n);
+        }
+        count += match put {
+            None => 0,
+            Some(p) => match p.dir {
+                Some(dir) => leaves(dir)?,
+                None => 1,
+            },
+        };
+    }
     let files = tree::edit(&writer, &mut s, base, edits)?;
-    let mut count = 0;
-    tree::walk(writer.odb(), files, &mut |_, e| {
-        count += u64::from(!e.node.is_dir());
-        Ok(())
-    })?;
     Ok(Live {
         writer,
         files,
@@ -332,6 +362,7 @@ pub fn check_label(label: &str) -> Result<()> {
 }
 
 /// Everything that makes up a new row but its tree.
+#[derive(Clone)]
 pub(crate) struct NewRow<'a> {
     pub options: &'a Options,
     pub parent: Option<&'a Checkpoint>,
@@ -349,13 +380,37 @@ pub(crate) fn commit_row(
     new: NewRow<'_>,
     _lock: &CaptureLock,
 ) -> Result<Checkpoint> {
-    let (record, tree) = build_record(ws, rows, &live, files, outside, new)?;
-    let Live { writer, update, .. } = live;
-    let mut s = writer.scratch();
-    let commit = writer.commit(&mut s, &tree, &record.message(), record.created_ms.div_euclid(1000))?;
-    writer.finish()?;
-    let name = format!("{CHECKPOINTS}{}", record.id);
     let refs = ws.store()?.refs();
+    let add = |live: &Live, record: &Record, tree: &Oid| -> Result<Oid> {
+        let mut s = live.writer.scratch();
+        Ok(live.writer.commit(&mut s, tree, &record.message(), record.created_ms.div_euclid(1000))?)
+    };
+    let (mut record, tree) = build_record(ws, rows, &live, files, outside, new.clone())?;
+    let mut commit = add(&live, &record, &tree)?;
+    let Live { writer, skips, rules, covers, scope, count, read, update, .. } = live;
+    writer.finish()?;
+    // Captures run beside each other, their rows follow one another: a row that was overtaken is told again who is before it.
+    let _turn = ws.store()?.lock_exclusive("rows", ws.lock_wait())?;
+    let (listed, bad) = refs.list_all(CHECKPOINTS)?;
+    if listed.len() + bad.len() != rows.all.len() + rows.damaged.len() {
+        let rows = ws.rows()?;
+        let parent = rows.parent(new.options.session.as_deref());
+        let live = Live {
+            writer: ws.store()?.writer()?,
+            files,
+            skips,
+            rules,
+            covers,
+            scope,
+            count,
+            read,
+            update: None,
+        };
+        (record, _) = build_record(ws, &rows, &live, files, outside, NewRow { parent, ..new })?;
+        commit = add(&live, &record, &tree)?;
+        live.writer.finish()?;
+    }
+    let name = format!("{CHECKPOINTS}{}", record.id);
     refs.apply(&[Edit { name: name.clone(), expect: Expect::Absent, new: Some(commit) }])?;
     if let Some(update) = update {
         // A cache: a failure to write it costs time, not truth.
@@ -414,10 +469,13 @@ pub(crate) fn build_record(
             seq: rows.next_seq(),
             kind: options.kind,
             session: options.session.clone(),
-            turn: None,
+            turn: options.turn,
             turn_key: options.turn_key.clone(),
             agent: options.agent.clone(),
             tool: options.tool.clone(),
+            phase: options.phase.clone(),
+            call: options.call.clone(),
+            status: options.status.clone(),
             label: options.label.clone(),
             prompt,
             entry: options.entry.clone(),
@@ -497,6 +555,18 @@ impl Workspace {
         for (name, why) in &rows.damaged {
             warnings.push(format!("{name} is damaged: {why}"));
         }
+        self.record_row(options, control, &lock, &rows, warnings)
+    }
+
+    /// The part of [`Workspace::checkpoint`] below the locks.
+    pub(crate) fn record_row(
+        &self,
+        options: &Options,
+        control: &Control<'_>,
+        lock: &CaptureLock,
+        rows: &Rows,
+        mut warnings: Vec<String>,
+    ) -> Result<Outcome> {
         let parent = rows.parent(options.session.as_deref());
         let odb = self.odb()?;
         let (base, outside) = match parent {
@@ -506,6 +576,7 @@ impl Workspace {
             }
             None => Default::default(),
         };
+        let carried = (base, parent.map_or(0, |p| p.record.files));
         let mut notes = Vec::new();
         if self.settings().project_digest.is_some() && !self.settings().untrusted.is_empty() {
             notes.push(format!(
@@ -527,7 +598,7 @@ impl Workspace {
                 notes.push(why.clone());
                 warnings.push(why);
             }
-            scan_named(self, &options.paths, base, scope, control)?
+            scan_named(self, &options.paths, carried, scope, control)?
         } else {
             match scan_all(self, keep_covered, control)? {
                 Some(live) => live,
@@ -539,7 +610,7 @@ impl Workspace {
                     );
                     notes.push(why.clone());
                     warnings.push(why);
-                    scan_named(self, &[], base, "touched", control)?
+                    scan_named(self, &[], carried, "touched", control)?
                 }
             }
         };
@@ -549,12 +620,12 @@ impl Workspace {
         let (files, skips, read) = (live.files, live.skips.clone(), live.read);
         let checkpoint = commit_row(
             self,
-            &rows,
+            rows,
             live,
             files,
             outside,
             NewRow { options, parent, operation: None, notes },
-            &lock,
+            lock,
         )?;
         warnings.extend(checkpoint.record.notes.iter().filter(|n| n.contains("less than half")).cloned());
         self.touch_manifest();

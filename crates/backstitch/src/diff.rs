@@ -142,7 +142,7 @@ impl Workspace {
                     }
                     Ok(())
                 })?;
-                checkpoint::scan_named(self, &covers, DirRef::default(), "touched", control)?
+                checkpoint::scan_named(self, &covers, Default::default(), "touched", control)?
             }
         };
         let b = Side { root: live.files, coverage: live.coverage() };

@@ -49,6 +49,7 @@
 #![deny(missing_docs)]
 
 pub mod admin;
+pub mod attribution;
 pub mod capture;
 pub mod checkpoint;
 pub mod coverage;
@@ -65,6 +66,8 @@ pub mod plan;
 pub mod record;
 mod recover;
 pub mod restore;
+pub mod rewind;
+pub mod session;
 pub mod settings;
 pub mod tree;
 pub mod undo;

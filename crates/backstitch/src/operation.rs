@@ -113,6 +113,12 @@ pub struct OpRecord {
     pub created_ms: i64,
     /// Paths changed.
     pub changed: u64,
+    /// Where it stands among the rows: the order of its safety row.
+    #[serde(default)]
+    pub at: u64,
+    /// Turns that it took back (rewind).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub takes_back: Vec<u64>,
     /// Items that came out otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exceptions: Vec<Exception>,
@@ -183,6 +189,8 @@ pub struct Outcome {
     pub verified: bool,
     /// Something was kept, skipped or failed.
     pub partial: bool,
+    /// Turns that it takes back (rewind).
+    pub takes_back: Vec<u64>,
     /// What a person should know.
     pub warnings: Vec<String>,
 }
@@ -225,6 +233,7 @@ pub(crate) struct Request<'a> {
     pub live: Live,
     pub listed_safety: bool,
     pub privileged: bool,
+    pub takes_back: Vec<u64>,
     pub lock: &'a OperationLock,
     pub rows: &'a Rows,
     pub control: &'a Control<'a>,
@@ -286,6 +295,7 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
         live,
         listed_safety,
         privileged,
+        takes_back,
         lock,
         rows,
         control,
@@ -324,6 +334,7 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
             items: plan.items,
             verified: true,
             partial,
+            takes_back,
             warnings,
         });
     }
@@ -380,6 +391,8 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
         plan: digest.clone(),
         created_ms: safety.created_ms,
         changed: work as u64,
+        at: safety.seq,
+        takes_back: takes_back.clone(),
         exceptions: exceptions(&plan.items),
         rows: Vec::new(),
         extra: serde_json::Map::new(),
@@ -445,6 +458,7 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
         partial: is_partial(&plan.items),
         items: plan.items,
         verified: true,
+        takes_back,
         warnings,
     })
 }
@@ -644,6 +658,10 @@ fn leaves(place: &mut Place, items: &mut [Item], threads: usize, control: &Contr
         let mut total = 0;
         for (n, i) in items.iter().enumerate() {
             let leaf = match deleting {
+                // The bits of a file with several names belong to all of them: it is replaced like a changed one.
+                false if i.action == Action::Mode => {
+                    todo(i) && !i.becomes_dir() && place.links(i.path.as_bstr()) > 1
+                }
                 false => matches!(i.action, Action::Create | Action::Overwrite) && !i.becomes_dir(),
                 true => i.action == Action::Delete,
             };

@@ -834,13 +834,13 @@ fn hash_file(f: &mut File, size: u64) -> io::Result<Oid> {
 
 /// The attributes that are kept.
 fn xattrs(fd: BorrowedFd<'_>) -> Vec<(BString, BString)> {
-    let mut empty: [u8; 0] = [];
-    let n = match rustix::fs::flistxattr(fd, &mut empty) {
-        Ok(0) | Err(_) => return Vec::new(),
-        Ok(n) => n,
-    };
-    let mut list = vec![0u8; n + 256];
-    let Ok(n) = rustix::fs::flistxattr(fd, &mut list) else { return Vec::new() };
+    let mut list = vec![0u8; 512];
+    let mut listed = rustix::fs::flistxattr(fd, &mut list[..]);
+    if listed == Err(Errno::RANGE) {
+        list.resize(1 << 16, 0);
+        listed = rustix::fs::flistxattr(fd, &mut list[..]);
+    }
+    let Ok(n) = listed else { return Vec::new() };
     let mut out = Vec::new();
     for key in list[..n].split(|b| *b == 0).filter(|k| !k.is_empty()) {
         let kept =
@@ -868,11 +868,14 @@ impl Write for Sparse<'_> {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         use std::os::unix::fs::FileExt;
         const BLOCK: usize = 64 << 10;
+        const HOLE: usize = 4 << 10;
         let mut rest = buf;
         while !rest.is_empty() {
-            let n = rest.len().min(BLOCK);
+            // Pieces end where blocks end, however the bytes come in.
+            let room = BLOCK - usize::try_from(self.at % BLOCK as u64).unwrap_or(0);
+            let n = rest.len().min(room);
             let (part, tail) = rest.split_at(n);
-            if n < BLOCK || part.iter().any(|b| *b != 0) {
+            if n < HOLE || part.iter().any(|b| *b != 0) {
                 self.file.write_all_at(part, self.at)?;
             }
             self.at += n as u64;

@@ -116,6 +116,8 @@ pub struct Item {
     pub to: Option<Stand>,
     /// How far it came.
     pub result: Progress,
+    /// Where somebody moved it.
+    pub moved_to: Option<BString>,
 }
 
 impl Item {
@@ -132,7 +134,7 @@ impl Item {
             (Some(Node::File { oid: a, .. }), Some(Node::File { oid: b, .. })) if a == b => Action::Mode,
             (Some(_), Some(_)) => Action::Overwrite,
         };
-        Some(Item { path, action, reason: None, from, to, result: Progress::Pending })
+        Some(Item { path, action, reason: None, from, to, result: Progress::Pending, moved_to: None })
     }
 
     /// Leaves the path alone.
@@ -144,6 +146,7 @@ impl Item {
             from: None,
             to: None,
             result: Progress::Pending,
+            moved_to: None,
         }
     }
 
@@ -267,6 +270,7 @@ pub fn decode_items(bytes: &[u8]) -> Result<Vec<Item>> {
                 from: stand(r.from)?,
                 to: stand(r.to)?,
                 result: Progress::Pending,
+                moved_to: None,
             })
         })
         .collect()

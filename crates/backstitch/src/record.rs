@@ -192,6 +192,15 @@ pub struct Record {
     /// Tool.
     pub tool: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Tool rows: `before` or `after` the call.
+    pub phase: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Tool rows: the host's id of the call; both ends of a window have the same.
+    pub call: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Turn rows: `completed`, `error`, `cancelled`, `crashed`.
+    pub status: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     /// Label.
     pub label: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -108,6 +108,7 @@ impl Workspace {
                 verified: false,
                 partial: operation::is_partial(&plan.items),
                 items: plan.items,
+                takes_back: Vec::new(),
                 warnings: Vec::new(),
             }),
             Some(lock) => operation::run(
@@ -120,6 +121,7 @@ impl Workspace {
                     plan,
                     live,
                     listed_safety: !options.no_safety,
+                    takes_back: Vec::new(),
                     privileged: options.privileged,
                     lock: &lock,
                     rows: &rows,
@@ -182,8 +184,8 @@ impl Workspace {
     ) -> Result<Live> {
         let odb = self.odb()?;
         let base = match rows.newest() {
-            Some(c) => tree::Root::read(&odb, &c.tree)?.files,
-            None => DirRef::default(),
+            Some(c) => (tree::Root::read(&odb, &c.tree)?.files, c.record.files),
+            None => Default::default(),
         };
         if scope.globs.is_empty() && !scope.paths.is_empty() {
             return checkpoint::scan_named(self, &scope.paths, base, "paths", control);

@@ -183,10 +183,11 @@ impl Workspace {
                 verified: false,
                 partial: operation::is_partial(&plan.items),
                 items: plan.items,
+                takes_back: Vec::new(),
                 warnings: Vec::new(),
             });
         }
-        let live = self.live_of(&rows, &plan, present, control)?;
+        let live = self.live_of(&rows, &plan, present)?;
         operation::run(
             self,
             Request {
@@ -197,6 +198,7 @@ impl Workspace {
                 plan,
                 live,
                 listed_safety: true,
+                takes_back: Vec::new(),
                 privileged: true,
                 lock: &lock,
                 rows: &rows,
@@ -212,13 +214,22 @@ impl Workspace {
     }
 
     /// The present state of exactly the paths of a plan, as the safety row of an inverse.
-    fn live_of(&self, rows: &Rows, plan: &Plan, present: Vec<Found>, _control: &Control<'_>) -> Result<Live> {
+    pub(crate) fn live_of(&self, rows: &Rows, plan: &Plan, present: Vec<Found>) -> Result<Live> {
         let odb = self.odb()?;
         let base = match rows.newest() {
             Some(c) => tree::Root::read(&odb, &c.tree)?.files,
             None => DirRef::default(),
         };
         let writer = self.store()?.writer()?;
+        let count = rows.newest().map_or(0, |c| c.record.files);
+        let covers = plan.items.iter().map(|i| i.path.clone()).collect();
+        let live = Live { files: base, covers: Some(covers), count, ..Live::empty(self.rules()?, writer) };
+        self.hold(live, plan, present)
+    }
+
+    /// Puts the present state of a plan's paths into a live tree, whatever rules left them out of it.
+    pub(crate) fn hold(&self, mut live: Live, plan: &Plan, present: Vec<Found>) -> Result<Live> {
+        let writer = &live.writer;
         let mut s = writer.scratch();
         let mut edits: Vec<(BString, Option<Put>)> = Vec::new();
         for (i, found) in plan.items.iter().zip(present) {
@@ -227,17 +238,15 @@ impl Workspace {
                 Found::Special => continue,
                 Found::Is(Stand { node, attrs }) => {
                     if let Some(oid) = node.oid().filter(|o| !writer.odb().contains(o)) {
-                        self.store_present(&writer, i, oid)?;
+                        self.store_present(writer, i, oid)?;
                     }
                     Some(Put { node, attrs, dir: None })
                 }
             };
             edits.push((i.path.clone(), put));
         }
-        let covers = plan.items.iter().map(|i| i.path.clone()).collect();
-        let files = tree::edit(&writer, &mut s, base, edits)?;
-        let count = rows.newest().map_or(0, |c| c.record.files);
-        Ok(Live { files, covers: Some(covers), count, ..Live::empty(self.rules()?, writer) })
+        live.files = tree::edit(writer, &mut s, live.files, edits)?;
+        Ok(live)
     }
 
     /// Bytes that no row holds yet go into the store before they are overwritten.
@@ -360,12 +369,13 @@ impl Workspace {
             items: Vec::new(),
             verified: true,
             partial: !missing.is_empty(),
+            takes_back: Vec::new(),
             warnings: missing.iter().map(|m| format!("{m} is no longer in the store")).collect(),
         })
     }
 }
 
-fn first(list: &[String]) -> String {
+pub(crate) fn first(list: &[String]) -> String {
     let mut s = list.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
     if list.len() > 5 {
         s.push_str(&format!(" and {} more", list.len() - 5));
@@ -374,7 +384,7 @@ fn first(list: &[String]) -> String {
 }
 
 /// The inverse of done items, against what stands there now.
-fn inverse(place: &mut Place, done: Vec<Item>, policy: OnConflict) -> Result<(Plan, Vec<Found>)> {
+pub(crate) fn inverse(place: &mut Place, done: Vec<Item>, policy: OnConflict) -> Result<(Plan, Vec<Found>)> {
     let present = operation::present(place, &done)?;
     let mut items: BTreeMap<BString, (Item, Found)> = BTreeMap::new();
     for (i, found) in done.into_iter().zip(present) {

@@ -29,6 +29,9 @@ pub fn checkpoint(ws: &Workspace, c: &Checkpoint) -> Value {
         "turn": r.turn,
         "agent": r.agent,
         "tool": r.tool,
+        "phase": r.phase,
+        "call": r.call,
+        "status": r.status,
         "label": r.label,
         "prompt": r.prompt,
         "entry": r.entry,
@@ -70,6 +73,9 @@ pub fn outcome(o: &Outcome) -> Value {
             m.insert("action".to_owned(), i.action.as_str().into());
             m.insert("reason".to_owned(), i.reason.clone().into());
             m.insert("result".to_owned(), json!(i.result));
+            if let Some(to) = &i.moved_to {
+                put_path(&mut m, "moved_to", to.as_bstr());
+            }
             Value::Object(m)
         })
         .collect();
@@ -83,6 +89,7 @@ pub fn outcome(o: &Outcome) -> Value {
         "counts": counts,
         "verified": o.verified,
         "partial": o.partial,
+        "takes_back": o.takes_back,
         "warnings": o.warnings,
     })
 }
@@ -126,6 +133,21 @@ pub fn diff(d: &Diff) -> Value {
         m.insert("patch".to_owned(), patch.to_str_lossy().into());
     }
     v
+}
+
+/// A session.
+pub fn session(s: &crate::session::Session) -> Value {
+    json!({
+        "id": s.record.id,
+        "parent": s.record.parent,
+        "fork_row": s.record.fork_row,
+        "ended": s.record.ended,
+        "created": rfc3339(s.record.created_ms),
+        "last": rfc3339(s.last_ms),
+        "rows": s.rows,
+        "turns": s.turns,
+        "open_turn": s.open_turn,
+    })
 }
 
 /// An operation.

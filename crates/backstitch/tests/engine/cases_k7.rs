@@ -69,7 +69,7 @@ fn r81_clones_have_histories_of_their_own() {
     let moved = base.join("moved");
     fs::rename(&clones[2], &moved).unwrap();
     let mut ws = open_at(&w, &moved);
-    assert_eq!(ws.rows().unwrap_err().code, Code::NoSuchStore);
+    assert_eq!(ws.rows().unwrap_err().code, Code::WrongWorkspace);
     assert_eq!(
         open_at(&w, &moved).relink(&clones[0]).unwrap_err().code,
         Code::WrongWorkspace,

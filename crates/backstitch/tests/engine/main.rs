@@ -2,10 +2,15 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod cases_k1;
+mod cases_k10;
 mod cases_k2;
 mod cases_k3;
 mod cases_k6;
+mod cases_k7;
+mod cases_k8;
+mod cases_k9;
 mod property;
+mod sessions;
 mod story;
 mod support;
 mod world;
