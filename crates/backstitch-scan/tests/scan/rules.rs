@@ -382,7 +382,8 @@ fn the_chain_of_a_directory_on_disk() {
     git(&world.path("nested"), &["add", "-f", "x.o"]);
     fs::write(world.path("nested/.git/info/exclude"), "secret\n").unwrap();
     let rules = rules(world.root(), &RuleSettings::default());
-    let verdict = |dir: &str, name: &str| rules.at(world.root(), dir.into()).unwrap().verdict(name.into(), false);
+    let verdict =
+        |dir: &str, name: &str| rules.at(world.root(), dir.into()).unwrap().verdict(name.into(), false);
     assert_eq!(verdict("", "a.o"), Verdict::Ignore);
     assert_eq!(verdict("src/deep", "a.o"), Verdict::Ignore);
     assert_eq!(verdict("src/deep", "keep.o"), Verdict::Keep);
@@ -390,6 +391,8 @@ fn the_chain_of_a_directory_on_disk() {
     assert_eq!(verdict("nested", "a.o"), Verdict::Keep);
     assert_eq!(verdict("nested", "secret"), Verdict::Ignore);
     let nested = rules.at(world.root(), "nested".into()).unwrap();
-    assert!(nested.is_tracked("x.o".into(), false).unwrap() && !nested.is_tracked("y.o".into(), false).unwrap());
+    assert!(
+        nested.is_tracked("x.o".into(), false).unwrap() && !nested.is_tracked("y.o".into(), false).unwrap()
+    );
     assert!(matches!(rules.at(world.root(), "nowhere".into()), Err(ScanError::Io { .. })));
 }
