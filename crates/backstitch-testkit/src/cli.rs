@@ -237,6 +237,30 @@ impl std::fmt::Display for Run {
     }
 }
 
+/// The raw path of an entry of a JSON answer: `path_base64` where the name is no UTF-8, else `path`.
+pub fn path_of(entry: &Value) -> Option<Vec<u8>> {
+    match entry.get("path_base64").and_then(Value::as_str) {
+        Some(text) => base64(text),
+        None => Some(entry.get("path")?.as_str()?.as_bytes().to_vec()),
+    }
+}
+
+/// Reads base64, of the usual alphabet, with or without padding.
+fn base64(text: &str) -> Option<Vec<u8>> {
+    const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let (mut bits, mut held, mut out) = (0u32, 0, Vec::new());
+    for byte in text.trim_end_matches('=').bytes() {
+        bits = bits << 6 | ALPHABET.iter().position(|a| *a == byte)? as u32;
+        held += 6;
+        if held >= 8 {
+            held -= 8;
+            out.push((bits >> held) as u8);
+            bits &= (1 << held) - 1;
+        }
+    }
+    Some(out)
+}
+
 fn find_stores(dir: &Path, depth: usize, out: &mut Vec<PathBuf>) -> io::Result<()> {
     if dir.join("manifest.json").is_file() {
         out.push(dir.to_path_buf());
@@ -348,6 +372,19 @@ mod tests {
         assert_eq!(cli.run(dir.path(), ["x"]).unwrap_err().kind(), io::ErrorKind::TimedOut);
         let (cli, dir) = fake("sleep 7 & exit 0");
         assert!(cli.run(dir.path(), ["x"]).unwrap_err().to_string().contains("keeps its output open"));
+    }
+
+    #[test]
+    fn raw_paths_are_read_from_answers() {
+        for (entry, path) in [
+            (serde_json::json!({"path": "a/b"}), Some(&b"a/b"[..])),
+            (serde_json::json!({"path": "\u{fffd}", "path_base64": "/w=="}), Some(b"\xff")),
+            (serde_json::json!({"path": "x", "path_base64": "YWJj"}), Some(b"abc")),
+            (serde_json::json!({"path": "x", "path_base64": "?"}), None),
+            (serde_json::json!({}), None),
+        ] {
+            assert_eq!(path_of(&entry).as_deref(), path, "{entry}");
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ use fault::{Ends, FAULTS, Fault};
 use report::{Report, Strike};
 pub use scenario::own_workspace;
 use scenario::{OPERATIONS, Operation, Scenario};
-use trace::Call;
+use trace::{Call, Class};
 
 use crate::{
     Result,
@@ -251,10 +251,10 @@ fn strike(plan: &Plan, dir: &Path, point: &Call) -> Strike {
         wrong: None,
     };
     let mut nth = point.nth;
-    for attempt in 0..4 {
+    for attempt in 0..6 {
         let dir = dir.join(attempt.to_string());
         match once(plan, &dir, point, nth) {
-            Ok(Some((hit, code, state, left))) => {
+            Ok(Outcome::Hit(hit, code, state, left)) => {
                 strike.hit = Some(hit);
                 strike.code = code;
                 strike.left = left;
@@ -271,7 +271,8 @@ fn strike(plan: &Plan, dir: &Path, point: &Call) -> Strike {
                 }
                 return strike;
             }
-            Ok(None) => nth = (nth * 3 / 4).max(1),
+            Ok(Outcome::NotReached) => nth = (nth * 3 / 4).max(1),
+            Ok(Outcome::Loader) => nth += 1,
             Err(error) => {
                 strike.wrong = Some(format!("the hit could not be carried out: {error}"));
                 return strike;
@@ -281,9 +282,17 @@ fn strike(plan: &Plan, dir: &Path, point: &Call) -> Strike {
     strike
 }
 
-type Hit = (Call, Option<i32>, Result<scenario::State>, usize);
+/// How a try went.
+enum Outcome {
+    /// The call that was hit, the exit code, what was found afterwards, and the temporaries left in the store.
+    Hit(Call, Option<i32>, Result<scenario::State>, usize),
+    /// The run ended before.
+    NotReached,
+    /// A call failed while the program was being loaded: not ours to handle.
+    Loader,
+}
 
-fn once(plan: &Plan, dir: &Path, point: &Call, nth: usize) -> Result<Option<Hit>> {
+fn once(plan: &Plan, dir: &Path, point: &Call, nth: usize) -> Result<Outcome> {
     let mut scenario = Scenario::prepare(&plan.binary, dir, plan.operation, plan.seed)?;
     let log = dir.join("trace");
     let from = if plan.fault.stays { "+" } else { "" };
@@ -296,9 +305,12 @@ fn once(plan: &Plan, dir: &Path, point: &Call, nth: usize) -> Result<Option<Hit>
     let reached =
         if killed { text.contains("+++ killed by SIGKILL +++") } else { text.contains("(INJECTED)") };
     let hit = calls.into_iter().find(|c| c.name == point.name && c.nth == nth);
-    let (true, Some(hit)) = (reached, hit) else { return Ok(None) };
+    let (true, Some(hit)) = (reached, hit) else { return Ok(Outcome::NotReached) };
+    if !killed && hit.class == Class::Elsewhere {
+        return Ok(Outcome::Loader);
+    }
     let left = scenario.left_in_store();
-    Ok(Some((hit, run.code, scenario.check(&run, killed), left)))
+    Ok(Outcome::Hit(hit, run.code, scenario.check(&run, killed), left))
 }
 
 fn strace(log: &Path, inject: Option<&str>) -> Vec<String> {
@@ -354,7 +366,7 @@ checkpoint)
   N=$(ls "$S/rows" | grep -vc tmp || true)
   rm -rf "$S"/rows/tmp*
   cp -a "$W" "$S/rows/tmp$$"; mv "$S/rows/tmp$$" "$S/rows/$N"; row "$N" ;;
-list) echo "{\"checkpoints\":[$(ls "$S/rows" | grep -v tmp | sed 's/.*/1,/' | tr -d '\n' | sed 's/,$//')]}" ;;
+list) echo '{"checkpoints":[1]}' ;;
 restore)
   rm -rf "$S/before"; cp -a "$W" "$S/before"
   find "$W" -mindepth 1 -delete; cp -a "$S/rows/$2/." "$W"; echo '{"partial":false}' ;;
