@@ -93,7 +93,19 @@ pub fn decode(blob: &[u8]) -> Option<BTreeMap<BString, Line>> {
         let mut xattrs = Xattrs::new();
         for f in fields {
             let eq = f.find_byte(b'=')?;
-            xattrs.push((unescape(&f[..eq])?, unescape(&f[eq + 1..])?));
+            let key = unescape(&f[..eq])?;
+            // What no capture writes is not given to a file because a store says so.
+            let known = key.starts_with(b"user.")
+                || [
+                    b"system.posix_acl_access".as_bstr(),
+                    b"system.posix_acl_default".as_bstr(),
+                    b"security.capability".as_bstr(),
+                ]
+                .contains(&key.as_bstr());
+            if !known || key.contains(&0) {
+                return None;
+            }
+            xattrs.push((key, unescape(&f[eq + 1..])?));
         }
         let attrs = Attrs { owner: u.zip(g), xattrs };
         lines.insert(name, Line { mode, attrs });

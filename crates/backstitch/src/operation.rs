@@ -284,6 +284,21 @@ pub(crate) fn preflight(place: &mut Place, plan: &mut Plan) -> Vec<(BString, u32
     loosen.into_iter().collect()
 }
 
+/// What will be needed is there: a damaged row is refused before the first write, and so is its preview.
+pub(crate) fn check_contents(odb: &Odb, plan: &Plan) -> Result<()> {
+    for i in plan.items.iter().filter(|i| todo(i)) {
+        if let Some(oid) = i.to.as_ref().and_then(|s| s.node.oid()).filter(|o| !odb.contains(o)) {
+            return Err(Error::new(
+                Code::StoreDamaged,
+                format!("{}: its content {oid} is missing from the store", i.path.to_str_lossy()),
+            )
+            .at_bytes(i.path.clone())
+            .hint("nothing was changed; `backstitch verify` names the checkpoints that are hit"));
+        }
+    }
+    Ok(())
+}
+
 /// Carries out a plan whose items say what is there now and what shall be there.
 pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
     let Request {
@@ -314,7 +329,7 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
                 i.reason = Some("setid-dropped".to_owned());
             }
         }
-        if i.action == Action::Overwrite
+        if matches!(i.action, Action::Overwrite | Action::Mode)
             && i.reason.is_none()
             && place.links(i.path.as_bstr()) > 1
             && !i.was_dir()
@@ -339,17 +354,7 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
         });
     }
 
-    // What will be needed is there: a damaged row is refused before the first write.
-    for i in plan.items.iter().filter(|i| todo(i)) {
-        if let Some(oid) = i.to.as_ref().and_then(|s| s.node.oid()).filter(|o| !odb.contains(o)) {
-            return Err(Error::new(
-                Code::StoreDamaged,
-                format!("{}: its content {oid} is missing from the store", i.path.to_str_lossy()),
-            )
-            .at_bytes(i.path.clone())
-            .hint("nothing was changed; `backstitch verify` names the checkpoints that are hit"));
-        }
-    }
+    check_contents(&odb, &plan)?;
 
     // Before and after of the whole workspace, safety row and operation: one pack, durable before anything is touched.
     let row =
@@ -519,6 +524,7 @@ pub fn operations(ws: &Workspace) -> Result<Vec<Operation>> {
         .into_iter()
         .map(|r| {
             let record: OpRecord = record::decode(r.message.as_bstr(), &r.name)?;
+            record::check_id(&record.id, &r.name)?;
             Ok(Operation { record, commit: r.commit, tree: r.tree })
         })
         .collect::<Result<Vec<_>>>()?;
@@ -529,6 +535,11 @@ pub fn operations(ws: &Workspace) -> Result<Vec<Operation>> {
 fn take(item: &mut Item, step: Step) {
     match step {
         Ok(()) => item.result = Progress::Done,
+        // What the present file has could not be given to its replacement: it was not touched (SEMANTICS 17).
+        Err(Unexpected(why @ ("owner" | "attributes"))) => {
+            item.result = Progress::Failed;
+            item.reason = Some(why.to_owned());
+        }
         Err(Unexpected("not-empty")) if item.action == Action::Rmdir => item.leave(Action::Keep, "not-empty"),
         Err(Unexpected(why)) => item.leave(Action::Conflict, why),
     }

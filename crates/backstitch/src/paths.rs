@@ -33,6 +33,14 @@ pub fn is_under(path: &BStr, of: &BStr) -> bool {
     of.is_empty() || path == of || (path.starts_with(of) && path.get(of.len()) == Some(&b'/'))
 }
 
+/// A path below the workspace that may be read from a record: no step up, no `.git`, nothing that is no name.
+pub fn is_safe(path: &BStr) -> bool {
+    !path.is_empty()
+        && path.split_str("/").all(|part| {
+            !part.is_empty() && part != b"." && part != b".." && part != b".git" && !part.contains(&0)
+        })
+}
+
 /// The file system's form of a relative byte path.
 pub fn to_path(root: &Path, rel: &BStr) -> PathBuf {
     if rel.is_empty() { root.to_owned() } else { root.join(OsStr::from_bytes(rel)) }

@@ -325,9 +325,11 @@ impl Place {
             Err(e) => return Err(self.error(path, e)),
         };
         let mut file = File::from(fd);
-        let written = self.fill(&mut file, path, oid, mode, present.as_ref(), row);
-        let result = written.and_then(|()| self.name_and_swap(n, path, name, from, &file, named.as_ref()));
-        if result.is_err()
+        let result = match self.fill(&mut file, path, oid, mode, present.as_ref(), row) {
+            Ok(Ok(())) => self.name_and_swap(n, path, name, from, &file, named.as_ref()),
+            other => other,
+        };
+        if !matches!(result, Ok(Ok(())))
             && let Some(w) = &named
         {
             let _ = unlinkat(self.dir(), w.as_bytes(), AtFlags::empty());
@@ -344,7 +346,7 @@ impl Place {
         mode: u32,
         present: Option<&Dress>,
         row: &Attrs,
-    ) -> Result<()> {
+    ) -> Result<Step> {
         let mut out = Sparse { file, at: 0 };
         match self.odb.size(&oid) {
             Ok(size) if size <= 4 << 20 => {
@@ -375,10 +377,8 @@ impl Place {
                 to(s.st_gid, gid).map(rustix::fs::Gid::from_raw),
             );
             // A file that comes into being belongs to its maker where the recorded owner cannot be given.
-            if let (Err(e), Some(_)) = (r, present) {
-                return Err(self
-                    .error(path, e)
-                    .hint("the owner of the present file could not be kept; it was not touched"));
+            if r.is_err() && present.is_some() {
+                return Ok(Err(Unexpected("owner")));
             }
         }
         let list: &[(BString, BString)] = match present {
@@ -393,9 +393,7 @@ impl Place {
                 && present.is_some()
                 && e != Errno::OPNOTSUPP
             {
-                return Err(self
-                    .error(path, e)
-                    .hint("an attribute of the present file could not be kept; it was not touched"));
+                return Ok(Err(Unexpected("attributes")));
             }
         }
         let mode = self.allowed_mode(mode, present.map(|p| p.2));
@@ -403,7 +401,7 @@ impl Place {
         if self.sync_each {
             file.sync_all().map_err(|e| self.error(path, e))?;
         }
-        Ok(())
+        Ok(Ok(()))
     }
 
     /// Setuid and setgid come back only where they are already present, or when asked for.

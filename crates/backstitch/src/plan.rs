@@ -263,8 +263,17 @@ pub fn decode_items(bytes: &[u8]) -> Result<Vec<Item>> {
                 None => Ok(None),
                 Some(r) => from_record(r).map(Some).ok_or_else(bad),
             };
+            let path = paths::unescape(r.path.as_bytes()).ok_or_else(bad)?;
+            if !paths::is_safe(path.as_bstr()) {
+                return Err(Error::new(
+                    Code::UnsafePath,
+                    format!("an operation names {path:?}, which must never be written"),
+                )
+                .at_bytes(path)
+                .hint("nothing was changed; `backstitch verify` examines the store"));
+            }
             Ok(Item {
-                path: paths::unescape(r.path.as_bytes()).ok_or_else(bad)?,
+                path,
                 action: r.action,
                 reason: r.reason,
                 from: stand(r.from)?,

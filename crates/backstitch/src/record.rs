@@ -269,7 +269,9 @@ impl Record {
 
     /// Reads a row; a message of another shape is an error that names the row.
     pub fn parse(row: &Row) -> Result<Record> {
-        decode(row.message.as_bstr(), &row.name)
+        let record: Record = decode(row.message.as_bstr(), &row.name)?;
+        check_id(&record.id, &row.name)?;
+        Ok(record)
     }
 
     /// Can be a target of restore: complete or partial, and not implausibly empty.
@@ -305,6 +307,14 @@ pub fn decode<T: for<'a> Deserialize<'a>>(message: &BStr, name: &str) -> Result<
         Error::new(Code::StoreDamaged, format!("the record of {name} cannot be read: {e}"))
             .hint("`backstitch verify` lists damaged rows; the others stay usable")
     })
+}
+
+/// Ids become parts of names of refs and files: a record speaks only for the ref that it stands under.
+pub(crate) fn check_id(id: &str, name: &str) -> Result<()> {
+    if crate::names::is_full_id(id) && name.rsplit('/').next() == Some(id) {
+        return Ok(());
+    }
+    Err(Error::new(Code::StoreDamaged, format!("the record of {name} has the id {id:?}")))
 }
 
 /// First line, control characters dropped, cut to `max` characters.

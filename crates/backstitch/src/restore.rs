@@ -98,6 +98,9 @@ impl Workspace {
             )
             .hint("look at the new plan with --dry-run; nothing was changed"));
         }
+        if exclusive.is_none() {
+            operation::check_contents(&odb, &plan)?;
+        }
         match exclusive {
             None => Ok(Outcome {
                 operation: None,
@@ -188,7 +191,7 @@ impl Workspace {
             None => Default::default(),
         };
         if scope.globs.is_empty() && !scope.paths.is_empty() {
-            return checkpoint::scan_named(self, &scope.paths, base, "paths", control);
+            return named(self, &scope.paths, base, control);
         }
         if !self.is_unbounded()
             && target.record.scope == "workspace"
@@ -210,7 +213,7 @@ impl Workspace {
                 all
             }
         };
-        checkpoint::scan_named(self, &covers, base, "paths", control)
+        named(self, &covers, base, control)
     }
 
     /// A path named in the call exists somewhere.
@@ -330,6 +333,18 @@ impl Workspace {
         live.files = tree::edit(&live.writer, &mut s, live.files, edits)?;
         Ok(())
     }
+}
+
+/// Looks at named paths. What could not be looked at is not taken for what an earlier row carries there.
+fn named(ws: &Workspace, list: &[BString], base: (DirRef, u64), control: &Control<'_>) -> Result<Live> {
+    let mut live = checkpoint::scan_named(ws, list, base, "paths", control)?;
+    let unknown: Vec<(BString, Option<Put>)> =
+        live.skips.iter().filter(|s| list.contains(&s.path)).map(|s| (s.path.clone(), None)).collect();
+    if !unknown.is_empty() {
+        let mut s = live.writer.scratch();
+        live.files = tree::edit(&live.writer, &mut s, live.files, unknown)?;
+    }
+    Ok(live)
 }
 
 fn look_at(ws: &Workspace, paths: &[BString], live: &Live, control: &Control<'_>) -> Result<Vec<Found>> {

@@ -3,6 +3,7 @@
 
 mod cases_k1;
 mod cases_k10;
+mod cases_k11;
 mod cases_k2;
 mod cases_k3;
 mod cases_k6;
@@ -13,4 +14,5 @@ mod property;
 mod sessions;
 mod story;
 mod support;
+mod traps;
 mod world;

@@ -145,7 +145,15 @@ fn child() {
         session: None,
         ..Surroundings::of_process()
     };
-    let control = Control::default();
+    let kill_after: Option<u64> =
+        std::env::var("BACKSTITCH_TEST_KILL_AFTER").ok().map(|n| n.parse().unwrap());
+    let progress = |what: &str, done: u64, _: u64| {
+        if what == "restoring" && kill_after.is_some_and(|n| done >= n) {
+            let own = rustix::process::getpid();
+            let _ = rustix::process::kill_process(own, rustix::process::Signal::KILL);
+        }
+    };
+    let control = Control { progress: &progress, ..Control::default() };
     let say = |id: &str| {
         let mut out = std::io::stdout();
         writeln!(out, "id={id}").unwrap();
