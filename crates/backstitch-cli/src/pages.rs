@@ -187,6 +187,11 @@ fn commands_page() -> String {
     );
     let _ = write!(out, "\n{}\n\n## Options of every command\n", plain(c.get_long_about()));
     options(&c, true, &mut out);
+    out.push_str(
+        "\nA document may also hold `warnings` (what else a person should know) and `recovered` (what was put right first, \
+         because an earlier run had been killed). A path that is not UTF-8 stands lossily in `path` and exactly in \
+         `path_base64`.\n",
+    );
     let _ = write!(
         out,
         "\n## Names, environment, exit codes\n\n```text\n{}\n```\n",

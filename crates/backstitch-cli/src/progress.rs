@@ -40,27 +40,27 @@ impl Progress {
         }
         // Another thread is drawing: it says the same.
         let Ok(mut held) = self.0.bar.try_lock() else { return };
-        let bar =
-            held.get_or_insert_with(|| ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()));
-        if bar.message() != what {
-            bar.set_message(what.to_owned());
-        }
-        if bar.length() != Some(total).filter(|t| *t > 0) || bar.position() == 0 {
-            let form = if total > 0 {
-                "{msg} {bar:24} {human_pos}/{human_len}"
-            } else {
-                "{spinner} {msg} {human_pos}"
+        let fresh = held.is_none();
+        // Nothing is drawn before it knows what to say.
+        let bar = held.get_or_insert_with(ProgressBar::hidden);
+        if fresh || bar.message() != what || bar.length() != Some(total).filter(|t| *t > 0) {
+            let form = match total {
+                0 => "{spinner} {msg} {human_pos}",
+                _ => "{msg} {bar:24} {human_pos}/{human_len}",
             };
             if let Ok(style) = ProgressStyle::with_template(form) {
                 bar.set_style(style);
             }
-            if total > 0 {
-                bar.set_length(total);
-            } else {
-                bar.unset_length();
+            bar.set_message(what.to_owned());
+            match total {
+                0 => bar.unset_length(),
+                n => bar.set_length(n),
             }
         }
         bar.set_position(done);
+        if fresh {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
     }
 
     /// Takes the line away.

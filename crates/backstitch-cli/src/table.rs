@@ -2,10 +2,14 @@
 //!
 //! Parsing never touches the disk; what the words mean is decided in [`crate::context`].
 
+mod words;
+
 use std::{ffi::OsString, path::PathBuf};
 
-use backstitch::{record, undo};
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint, builder::ValueParser};
+use clap::{Args, Parser, Subcommand, ValueHint};
+
+use self::words::recordable;
+pub use self::words::{Color, Kind, OnConflict, Page, Retention, Scope};
 
 /// Checkpoint and rewind for folders that coding agents work in.
 ///
@@ -85,22 +89,11 @@ pub struct Global {
     #[arg(long, global = true)]
     pub no_progress: bool,
     /// The session that a row belongs to, or that a command is about [default: `BACKSTITCH_SESSION`].
-    #[arg(long, global = true, value_name = "ID")]
+    #[arg(long, global = true, value_name = "ID", allow_hyphen_values = true)]
     pub session: Option<String>,
     /// Carry out a command that is not for agents, though an agent's variable is in the environment.
     #[arg(long, global = true)]
     pub as_person: bool,
-}
-
-/// When to use colours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Color {
-    /// On a terminal, unless NO_COLOR is set or TERM is `dumb`.
-    Auto,
-    /// Always.
-    Always,
-    /// Never.
-    Never,
 }
 
 /// What to do.
@@ -127,7 +120,8 @@ pub enum Command {
     /// Make the covered paths what a checkpoint holds. Can be undone.
     ///
     /// The present state is recorded first. A path is deleted only if the checkpoint positively did not hold it. On a
-    /// terminal, a plan that overwrites or deletes is shown and asked about first.
+    /// terminal, a plan that overwrites or deletes is shown and asked about first; an answer other than yes changes
+    /// nothing and ends with exit code 130.
     Restore(Restore),
     /// Take back the newest operation not yet undone, on the paths that it changed only.
     Undo(Walk),
@@ -172,98 +166,14 @@ pub enum Command {
     Reference(Reference),
 }
 
-/// What a row is recorded for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Kind {
-    /// A session opened.
-    SessionStart,
-    /// Before a turn.
-    Prompt,
-    /// After a turn.
-    Turn,
-    /// Before or after one tool call.
-    Tool,
-    /// After a sub-agent.
-    AgentRun,
-    /// Asked for by a person.
-    Manual,
-    /// The state just before an operation.
-    Safety,
-}
-
-impl From<Kind> for record::Kind {
-    fn from(k: Kind) -> Self {
-        match k {
-            Kind::SessionStart => record::Kind::SessionStart,
-            Kind::Prompt => record::Kind::Prompt,
-            Kind::Turn => record::Kind::Turn,
-            Kind::Tool => record::Kind::Tool,
-            Kind::AgentRun => record::Kind::AgentRun,
-            Kind::Manual => record::Kind::Manual,
-            Kind::Safety => record::Kind::Safety,
-        }
-    }
-}
-
-/// How long a row is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Retention {
-    /// Days.
-    Short,
-    /// Weeks.
-    Standard,
-    /// Until deleted by hand or by the budget.
-    Forensic,
-}
-
-impl From<Retention> for record::Retention {
-    fn from(r: Retention) -> Self {
-        match r {
-            Retention::Short => record::Retention::Short,
-            Retention::Standard => record::Retention::Standard,
-            Retention::Forensic => record::Retention::Forensic,
-        }
-    }
-}
-
-/// How wide a checkpoint looks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Scope {
-    /// The whole folder.
-    Workspace,
-    /// Only the named paths.
-    Touched,
-}
-
-/// What happens to a path that no longer holds what the operation left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum OnConflict {
-    /// It stays and is reported.
-    Keep,
-    /// Nothing at all is done.
-    Refuse,
-    /// It is overwritten; the safety checkpoint holds it.
-    Overwrite,
-}
-
-impl From<OnConflict> for undo::OnConflict {
-    fn from(c: OnConflict) -> Self {
-        match c {
-            OnConflict::Keep => undo::OnConflict::Keep,
-            OnConflict::Refuse => undo::OnConflict::Refuse,
-            OnConflict::Overwrite => undo::OnConflict::Overwrite,
-        }
-    }
-}
-
 /// `checkpoint`
 #[derive(Args, Debug)]
 pub struct Checkpoint {
     /// A label, by which the checkpoint can be named (at most 200 bytes).
-    #[arg(short = 'm', long = "label", value_name = "LABEL")]
+    #[arg(short = 'm', long = "label", value_name = "LABEL", allow_hyphen_values = true)]
     pub label: Option<String>,
     /// The prompt that the turn begins with.
-    #[arg(long, value_name = "TEXT", conflicts_with = "prompt_file")]
+    #[arg(long, value_name = "TEXT", conflicts_with = "prompt_file", allow_hyphen_values = true)]
     pub prompt: Option<OsString>,
     /// Read the prompt from a file; `-` is standard input.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -272,16 +182,16 @@ pub struct Checkpoint {
     #[arg(long, value_name = "KIND", default_value = "manual", value_parser = recordable())]
     pub kind: Kind,
     /// Id of the conversation's entry.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", allow_hyphen_values = true)]
     pub entry: Option<String>,
     /// The host's key of the turn.
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     pub turn: Option<String>,
     /// The sub-agent.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", allow_hyphen_values = true)]
     pub agent: Option<String>,
     /// The tool.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", allow_hyphen_values = true)]
     pub tool: Option<String>,
     /// How long it is kept [default: forensic for manual rows, else standard].
     #[arg(long, value_name = "CLASS")]
@@ -298,19 +208,6 @@ pub struct Checkpoint {
     /// Only these are looked at.
     #[arg(last = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub paths: Vec<OsString>,
-}
-
-/// Safety rows are made by operations only.
-fn recordable() -> ValueParser {
-    use clap::builder::TypedValueParser;
-    let words: Vec<_> = Kind::value_variants()
-        .iter()
-        .filter(|k| **k != Kind::Safety)
-        .filter_map(ValueEnum::to_possible_value)
-        .collect();
-    clap::builder::PossibleValuesParser::new(words)
-        .map(|word| Kind::from_str(&word, false).unwrap_or(Kind::Manual))
-        .into()
 }
 
 /// `list`
@@ -404,7 +301,7 @@ pub struct Restore {
     #[arg(value_name = "CHECKPOINT")]
     pub checkpoint: OsString,
     /// Only paths that match (syntax of ignore files, relative to the workspace); may be repeated.
-    #[arg(long, value_name = "PATTERN")]
+    #[arg(long, value_name = "PATTERN", allow_hyphen_values = true)]
     pub glob: Vec<String>,
     /// Show the plan; change nothing.
     #[arg(long)]
@@ -419,7 +316,7 @@ pub struct Restore {
     #[arg(long)]
     pub outside: bool,
     /// A path with unsaved text in an editor: left alone; may be repeated.
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath, allow_hyphen_values = true)]
     pub busy: Vec<OsString>,
     /// Apply only if the plan is exactly the one with this digest (from `--dry-run`).
     #[arg(long, value_name = "DIGEST")]
@@ -557,15 +454,6 @@ pub struct Reference {
     /// Which page.
     #[arg(value_name = "PAGE", default_value = "commands")]
     pub page: Page,
-}
-
-/// A reference page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Page {
-    /// Commands, their options and shapes, error codes.
-    Commands,
-    /// Settings.
-    Settings,
 }
 
 /// `config`

@@ -43,6 +43,7 @@ pub fn run(cx: &Context, a: Checkpoint) -> Result<u8> {
         touched: a.scope == Scope::Touched,
         if_changed: a.if_changed,
         paths,
+        ..Options::default()
     };
     let out = ws.checkpoint(&options, &cx.control())?;
     cx.progress.stop();

@@ -5,7 +5,7 @@ use backstitch::{
     error::{Code, Error, Result},
     paths,
     settings::show_bytes,
-    workspace::Workspace,
+    workspace::{Workspace, incarnation},
 };
 use bstr::ByteSlice;
 use serde_json::{Value, json};
@@ -119,7 +119,8 @@ pub fn relink(cx: &Context, a: &Relink) -> Result<u8> {
     let mut ws = cx.workspace()?;
     ws.refuse_agents("relink", cx.as_person)?;
     ws.relink(&a.old)?;
-    let count = ws.rows()?.all.len() as u64;
+    let rows = ws.rows()?;
+    let count = rows.all.len() as u64;
     if cx.ui.json {
         cx.ui.document(json!({
             "workspace": paths::bytes(ws.root()).to_str_lossy(),
@@ -130,7 +131,12 @@ pub fn relink(cx: &Context, a: &Relink) -> Result<u8> {
         let root = text::name(paths::bytes(ws.root()));
         cx.ui.line(format!("{} attached to {root}", text::count(count, "checkpoint")))?;
         cx.ui.finish()?;
-        cx.ui.note("hint: restoring needs --replaced once, as the folder is another one now.");
+        let now = incarnation(ws.root())?;
+        if rows.newest().is_some_and(|c| c.record.incarnation != now) {
+            cx.ui.note(
+                "hint: this is not the same folder, only its content: `restore` wants to hear --replaced.",
+            );
+        }
     }
     Ok(0)
 }

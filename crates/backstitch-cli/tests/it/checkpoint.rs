@@ -119,3 +119,16 @@ fn it_says_how_to_go_back_and_what_was_left_out() {
     assert_eq!(run.stderr, "");
     assert_eq!(String::from_utf8(run.stdout).unwrap().lines().count(), 2);
 }
+
+#[test]
+fn texts_may_begin_with_a_dash() {
+    let w = World::new();
+    let c = saved(
+        &w,
+        &["--prompt", "- fix\n--json", "-m", "-x", "--entry", "-1", "--turn", "--k", "--session", "-s"],
+    );
+    assert_eq!((&c["prompt"], &c["label"]), (&"- fix\n--json".into(), &"-x".into()));
+    assert_eq!((&c["entry"], &c["session"]), (&"-1".into(), &"-s".into()));
+    assert_eq!(saved(&w, &["--prompt", "--pin"])["pinned"], false);
+    assert_eq!(saved(&w, &["--prompt="])["prompt"], "");
+}

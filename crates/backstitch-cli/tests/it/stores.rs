@@ -54,15 +54,14 @@ fn a_moved_folder_gets_its_store_back() {
     let old = w.ws.clone();
     fs::rename(&w.ws, &moved).unwrap();
     w.ws = moved;
-    assert_eq!(w.fails(4, &["list"])["code"], "no-such-store");
+    let e = w.fails(5, &["list"]);
+    assert_eq!((e["code"].as_str(), e["path"].as_str()), (Some("wrong-workspace"), w.ws.to_str()));
+    assert!(e["hint"].as_str().unwrap().contains("relink"));
     assert_eq!(w.fails(4, &["relink", w.top.join("never").to_str().unwrap()])["code"], "no-such-store");
     let v = w.json(&["relink", old.to_str().unwrap()]);
     assert_eq!((v["workspace"].as_str(), &v["checkpoints"]), (w.ws.to_str(), &1.into()));
     w.write("a.txt", "x\n");
-    let run = w.cli.json(&w.ws, ["restore", &id]).unwrap();
-    if run.code == Some(5) {
-        w.json(&["restore", &id, "--replaced"]);
-    }
+    w.json(&["restore", &id]);
     assert_eq!(w.read("a.txt"), "one\ntwo\nthree\n");
 }
 

@@ -201,3 +201,33 @@ fn colours_on_a_terminal() {
         assert!(!seen.contains("\x1b["), "{seen}");
     }
 }
+
+#[test]
+fn a_signal_in_the_middle_of_a_restore_puts_everything_back() {
+    use backstitch_testkit::privilege::has_program;
+    backstitch_testkit::require!(has_program("strace"), "needs strace");
+    let (mut w, id) = World::recorded();
+    for n in 0..30 {
+        w.write(&format!("many/{n}"), format!("{n}\n"));
+    }
+    let full = w.save(&[]);
+    w.json(&["restore", &id]);
+    let (before, mut ended) = (w.tree(), Vec::new());
+    let none: [&str; 0] = [];
+    for when in (40..).step_by(12) {
+        let inject = format!("inject=openat:signal=SIGTERM:when={when}");
+        w.cli.wrap(["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=openat", "-e", &inject, "--"]);
+        let run = w.cli.json(&w.ws, ["restore", &full]).unwrap();
+        w.cli.wrap(none);
+        if run.code == Some(0) {
+            break;
+        }
+        assert_eq!((run.code, run.error_code().as_deref()), (Some(130), Some("interrupted")), "{run}");
+        before.assert_same(&w.tree(), &Compare { root: false, ..Compare::default() }, "the folder");
+        assert_eq!(w.json(&["status"])["in_flight"], serde_json::Value::Null);
+        ended.push(when);
+    }
+    if ended.is_empty() {
+        backstitch_testkit::skip::skip("signal in a restore", "strace cannot trace here");
+    }
+}

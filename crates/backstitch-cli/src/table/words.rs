@@ -1,0 +1,121 @@
+//! Values that are one of a few words.
+
+use backstitch::{record, undo};
+use clap::{ValueEnum, builder::ValueParser};
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless NO_COLOR is set or TERM is `dumb`.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// What a row is recorded for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// A session opened.
+    SessionStart,
+    /// Before a turn.
+    Prompt,
+    /// After a turn.
+    Turn,
+    /// Before or after one tool call.
+    Tool,
+    /// After a sub-agent.
+    AgentRun,
+    /// Asked for by a person.
+    Manual,
+    /// The state just before an operation.
+    Safety,
+}
+
+impl From<Kind> for record::Kind {
+    fn from(k: Kind) -> Self {
+        match k {
+            Kind::SessionStart => record::Kind::SessionStart,
+            Kind::Prompt => record::Kind::Prompt,
+            Kind::Turn => record::Kind::Turn,
+            Kind::Tool => record::Kind::Tool,
+            Kind::AgentRun => record::Kind::AgentRun,
+            Kind::Manual => record::Kind::Manual,
+            Kind::Safety => record::Kind::Safety,
+        }
+    }
+}
+
+/// How long a row is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Retention {
+    /// Days.
+    Short,
+    /// Weeks.
+    Standard,
+    /// Until deleted by hand or by the budget.
+    Forensic,
+}
+
+impl From<Retention> for record::Retention {
+    fn from(r: Retention) -> Self {
+        match r {
+            Retention::Short => record::Retention::Short,
+            Retention::Standard => record::Retention::Standard,
+            Retention::Forensic => record::Retention::Forensic,
+        }
+    }
+}
+
+/// How wide a checkpoint looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Scope {
+    /// The whole folder.
+    Workspace,
+    /// Only the named paths.
+    Touched,
+}
+
+/// What happens to a path that no longer holds what the operation left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OnConflict {
+    /// It stays and is reported.
+    Keep,
+    /// Nothing at all is done.
+    Refuse,
+    /// It is overwritten; the safety checkpoint holds it.
+    Overwrite,
+}
+
+impl From<OnConflict> for undo::OnConflict {
+    fn from(c: OnConflict) -> Self {
+        match c {
+            OnConflict::Keep => undo::OnConflict::Keep,
+            OnConflict::Refuse => undo::OnConflict::Refuse,
+            OnConflict::Overwrite => undo::OnConflict::Overwrite,
+        }
+    }
+}
+
+/// Safety rows are made by operations only.
+pub fn recordable() -> ValueParser {
+    use clap::builder::TypedValueParser;
+    let words: Vec<_> = Kind::value_variants()
+        .iter()
+        .filter(|k| **k != Kind::Safety)
+        .filter_map(ValueEnum::to_possible_value)
+        .collect();
+    clap::builder::PossibleValuesParser::new(words)
+        .map(|word| Kind::from_str(&word, false).unwrap_or(Kind::Manual))
+        .into()
+}
+
+/// A reference page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Page {
+    /// Commands, their options and shapes, error codes.
+    Commands,
+    /// Settings.
+    Settings,
+}
