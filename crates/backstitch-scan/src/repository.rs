@@ -129,8 +129,11 @@ pub(crate) fn gitfile_target(file: &Path) -> Result<Option<PathBuf>, ScanError> 
     Ok((!target.is_empty()).then(|| base.join(OsStr::from_bytes(target))))
 }
 
-/// Device and inode of what the gitfile `file` points to, and its path; `None` if there is no gitfile.
-pub(crate) fn place_of_gitfile(file: &Path) -> Result<Option<((u64, u64), PathBuf)>, ScanError> {
+/// Device and inode of what a gitfile points to, and its path.
+pub(crate) type Pointed = ((u64, u64), PathBuf);
+
+/// What the gitfile `file` points to; `None` if there is no gitfile, or nothing there.
+pub(crate) fn place_of_gitfile(file: &Path) -> Result<Option<Pointed>, ScanError> {
     if !fs::symlink_metadata(file).is_ok_and(|meta| meta.is_file()) {
         return Ok(None);
     }

@@ -230,7 +230,7 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             return self.enter_same(w, node, e.fd, record, children);
         }
         let had = listing.is_some();
-        let clean = |ns: i128| ns + trust.granularity_ns < e.clock;
+        let clean = |ns: i128| ns + trust.granularity_ns < e.clock && record::time(ns) != i64::MIN;
         node.flags = flag(had || clean(e.stat.mtime_ns) && clean(e.stat.ctime_ns), record::CLEAN)
             | flag(marks.gitignore || marks.backstitchignore, record::RULE_FILES)
             | flag(marks.dot_git, record::DOT_GIT);

@@ -19,7 +19,7 @@ use std::{
     collections::{HashMap, HashSet, VecDeque},
     mem::MaybeUninit,
     os::fd::{AsFd, OwnedFd},
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc, Mutex, RwLock,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
@@ -150,7 +150,7 @@ pub(crate) struct Walk<'t, 'o, S: Sink> {
     root: &'o Path,
     git_dirs: &'o HashSet<(u64, u64)>,
     /// More of them, found on the way.
-    found_git_dirs: Mutex<Vec<((u64, u64), PathBuf)>>,
+    found_git_dirs: Mutex<Vec<repository::Pointed>>,
     dropped: &'o HashSet<BString>,
     queue: Queue<Task<'t>>,
     trusts: RwLock<HashMap<u64, Trust>>,
@@ -171,7 +171,7 @@ pub(crate) struct Pass {
     pub(crate) outcome: Outcome,
     candidates: Vec<(BString, u64)>,
     ignored: u64,
-    found_git_dirs: Vec<((u64, u64), PathBuf)>,
+    found_git_dirs: Vec<repository::Pointed>,
 }
 
 /// The options that decisions about ignored things depend on.
@@ -204,7 +204,7 @@ pub(crate) fn run<'t, S: Sink>(
         let mut pass = walk.gather(workers)?;
         // What a gitfile points to is most often inside of some `.git`, which nobody enters.
         let skips = &pass.outcome.skips;
-        let entered = |(place, target): &((u64, u64), PathBuf)| {
+        let entered = |(place, target): &repository::Pointed| {
             !git_dirs.contains(place) && repository::is_reached(ground.root, target, skips)
         };
         let entered: Vec<_> =
