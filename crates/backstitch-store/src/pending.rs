@@ -15,7 +15,7 @@ use std::{
 };
 
 use crate::{
-    Error, Oid,
+    Durability, Error, Oid,
     deflate::Deflater,
     files::Temp,
     hash::{self, OID_LEN},
@@ -45,6 +45,8 @@ pub(crate) struct Pending {
     pub(crate) failed: AtomicBool,
     /// Finished or dropped: reading handles that live on look into the store only.
     pub(crate) closed: AtomicBool,
+    pub(crate) durability: Durability,
+    pub(crate) early: Mutex<Early>,
 }
 
 impl fmt::Debug for Pending {
@@ -81,6 +83,16 @@ pub(crate) struct Tail {
     pub(crate) located: usize,
 }
 
+/// A sync that runs beside the work.
+#[derive(Default)]
+pub(crate) struct Early {
+    at: u64,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// Bytes between two early syncs.
+const WRITE_BACK: u64 = 24 << 20;
+
 pub(crate) type OidMap<T> = HashMap<[u8; OID_LEN], T, BuildHasherDefault<OidHasher>>;
 
 /// Where an object that was added is.
@@ -114,9 +126,11 @@ pub(crate) fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Pending {
-    pub(crate) fn new(objects: PathBuf) -> Pending {
+    pub(crate) fn new(objects: PathBuf, durability: Durability) -> Pending {
         Pending {
             objects,
+            durability,
+            early: Mutex::default(),
             seen: (0..SHARDS).map(|_| Mutex::default()).collect(),
             buffers: Mutex::default(),
             tail: Mutex::default(),
@@ -204,11 +218,32 @@ impl Pending {
             tail.entries.extend(b.entries.iter().map(|e| IdxEntry { offset: at + e.offset, ..*e }));
             (tail.file.clone(), at)
         };
-        match file {
-            Some(file) => file
-                .write_all_at(&b.bytes[..b.used], at)
-                .map_err(|source| Error::Io { path: self.objects.join("pack"), source }),
-            None => Ok(()),
+        let Some(file) = file else { return Ok(()) };
+        file.write_all_at(&b.bytes[..b.used], at)
+            .map_err(|source| Error::Io { path: self.objects.join("pack"), source })?;
+        self.write_back(&file, at + b.used as u64);
+        Ok(())
+    }
+
+    /// Keeps the disk busy beside the threads that compress: what is written already is on its way before the last sync,
+    /// which alone counts.
+    fn write_back(&self, file: &Arc<File>, end: u64) {
+        if self.durability == Durability::None {
+            return;
+        }
+        let mut early = lock(&self.early);
+        if end < early.at + WRITE_BACK || early.thread.as_ref().is_some_and(|t| !t.is_finished()) {
+            return;
+        }
+        early.at = end;
+        let file = file.clone();
+        early.thread = std::thread::Builder::new().spawn(move || drop(file.sync_data())).ok();
+    }
+
+    /// Waits for the last early sync, so that none outlives the pack.
+    pub(crate) fn end_write_back(&self) {
+        if let Some(t) = lock(&self.early).thread.take() {
+            let _ = t.join();
         }
     }
 

@@ -76,7 +76,7 @@ impl Writer {
                 loose[usize::from(b >> 6)] |= 1u64 << (b & 63);
             }
         }
-        let shared = Arc::new(Pending::new(objects));
+        let shared = Arc::new(Pending::new(objects, durability));
         Ok(Writer {
             odb: base.with_pending(shared.clone()),
             packs: base.packs()?,
@@ -303,6 +303,7 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         // Reading handles and scratches may live on; the temporaries do not.
+        self.shared.end_write_back();
         self.shared.closed.store(true, Ordering::Release);
         lock(&self.shared.tail).temp = None;
         lock(&self.shared.big).clear();

@@ -437,7 +437,11 @@ pub(crate) fn build_record(
     };
     let from = parent_root.map(|r| r.files).unwrap_or_default();
     let live_coverage = live.coverage();
-    let summary = summarize(odb, from, files, Some(&live_coverage))?;
+    // Against nothing, everything is new: no need to read the trees again.
+    let summary = match new.parent {
+        None => Summary { added: live.count, ..Summary::default() },
+        Some(_) => summarize(odb, from, files, Some(&live_coverage))?,
+    };
     let unchanged = parent_root.is_some_and(|p| p.files == root.files && p.outside == root.outside);
     let mut skipped: Vec<&Skip> = live.skips.iter().collect();
     skipped.sort_by_key(|s| (s.reason.by_rule(), s.path.clone()));
