@@ -387,7 +387,8 @@ impl Matcher {
         let from_root = self.path[level.root_off..].as_bstr();
         // Folding of case follows the repository that the path belongs to.
         let fold = level.repo.repo.fold;
-        let fixed = |verdict| Decision { verdict, unless_tracked: false };
+        let fixed = |verdict| Decision { verdict, unless_tracked: false, tracked: false };
+        let unless_tracked = |verdict| Decision { verdict, unless_tracked: true, tracked: false };
         if !base.include_list.is_empty()
             && base.include_list.decide(from_root, name, is_dir, fold) == Some(false)
         {
@@ -399,8 +400,8 @@ impl Matcher {
             return fixed(Verdict::Exclude);
         }
         match level.state {
-            State::Ignored => return Decision { verdict: Verdict::Ignore, unless_tracked: true },
-            State::Excluded => return Decision { verdict: Verdict::Exclude, unless_tracked: true },
+            State::Ignored => return unless_tracked(Verdict::Ignore),
+            State::Excluded => return unless_tracked(Verdict::Exclude),
             State::Barred => return fixed(Verdict::Exclude),
             State::Normal | State::Included => {}
         }
@@ -414,13 +415,13 @@ impl Matcher {
         }
         match ask(&level.git, &self.path, name, is_dir, fold) {
             Some(true) => return fixed(Verdict::Keep),
-            Some(false) => return Decision { verdict: Verdict::Ignore, unless_tracked: true },
+            Some(false) => return unless_tracked(Verdict::Ignore),
             None => {}
         }
         let remade =
             !level.repo.repo.is_git && base.remade.decide(from_root, name, is_dir, fold) == Some(false);
         if remade || base.litter.decide(from_root, name, is_dir, fold) == Some(false) {
-            return Decision { verdict: Verdict::Exclude, unless_tracked: true };
+            return unless_tracked(Verdict::Exclude);
         }
         fixed(Verdict::Keep)
     }

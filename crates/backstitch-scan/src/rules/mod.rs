@@ -81,6 +81,8 @@ pub(crate) struct Decision {
     pub(crate) verdict: Verdict,
     /// The path is kept after all if git tracks it.
     pub(crate) unless_tracked: bool,
+    /// And it does: the path is kept, or for a directory something below it.
+    pub(crate) tracked: bool,
 }
 
 /// What one git repository contributes: read once where it begins.

@@ -51,6 +51,7 @@ const E_IS_DIR: u8 = 1 << 6;
 const E_STICKY: u8 = 1 << 7;
 const E_REASON: u8 = 31;
 const E_UNLESS_TRACKED: u8 = 1 << 5;
+const E_TRACKED: u8 = 1 << 6;
 
 fn u32_at(b: &[u8], at: usize) -> u32 {
     b.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_le_bytes(*b))
@@ -256,7 +257,11 @@ impl<'a> Entry<'a> {
             2 => Verdict::Exclude,
             _ => Verdict::Include,
         };
-        Decision { verdict, unless_tracked: self.raw[63] & E_UNLESS_TRACKED != 0 }
+        Decision {
+            verdict,
+            unless_tracked: self.raw[63] & E_UNLESS_TRACKED != 0,
+            tracked: self.raw[63] & E_TRACKED != 0,
+        }
     }
 
     /// True if a file or link is proven to be as it was: equal stat, and its times were not fresh when it was read.
@@ -321,6 +326,7 @@ impl Builder {
             };
             raw[62] |= verdict << 2;
             raw[63] |= if decision.unless_tracked { E_UNLESS_TRACKED } else { 0 };
+            raw[63] |= if decision.tracked { E_TRACKED } else { 0 };
         };
         match entry {
             NewEntry::Leaf { stat, oid, decision, xattrs, clean } => {

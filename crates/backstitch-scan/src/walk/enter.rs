@@ -339,7 +339,11 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
                 EntryKind::Leaf(kind) => match handle::stat_at(fd, name) {
                     Ok(Seen::Covered(stat)) if entry.proves(&stat, dev) => {
                         let decision = entry.decision();
-                        if matches!(decision.verdict, Verdict::Ignore | Verdict::Exclude) {
+                        if left_out(decision) && decision.tracked {
+                            if node.index_changed {
+                                return Ok(None);
+                            }
+                        } else if left_out(decision) {
                             if !self.keeps(decision, node.state, &stat) {
                                 return Ok(None);
                             }
@@ -356,9 +360,8 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
                     _ => return Ok(None),
                 },
                 EntryKind::Dir => {
-                    if matches!(entry.decision().verdict, Verdict::Ignore | Verdict::Exclude)
-                        && self.options.ignored != crate::Ignored::All
-                    {
+                    let decision = entry.decision();
+                    if left_out(decision) && (!decision.tracked || node.index_changed) {
                         return Ok(None);
                     }
                     children += 1;
@@ -481,6 +484,11 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
         let settings = &self.options.rules.0.settings;
         Ok(Some(Arc::new(repository::read_repo(&top, &dirs, settings)?)))
     }
+}
+
+/// True if a rule leaves the path out, whatever else keeps it.
+fn left_out(decision: Decision) -> bool {
+    matches!(decision.verdict, Verdict::Ignore | Verdict::Exclude)
 }
 
 fn flag(on: bool, flag: u32) -> u32 {

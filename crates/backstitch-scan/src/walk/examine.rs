@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::{
     Halt, Task, Walk, Worker,
-    node::{Body, Done, KEEP, Node},
+    node::{Body, Done, Node},
     queue::lock,
 };
 use crate::{
@@ -183,13 +183,11 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
         old: Option<Entry<'_>>,
         is_dir: bool,
     ) -> Result<bool, Halt> {
-        // Left out before under the same rules and the same index.
-        if let Some(old) = old
-            && !old.is_covered()
-            && self.decided(place.node, Some(old), is_dir).is_some()
+        // Under the same rules and the same index the answer was found before.
+        if let Some(decision) = self.decided(place.node, old, is_dir)
             && !place.node.index_changed
         {
-            return Ok(false);
+            return Ok(decision.tracked);
         }
         Ok(place.matcher().is_tracked(raw, is_dir)?)
     }
@@ -202,7 +200,7 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
         old: Option<Entry<'_>>,
     ) -> Result<Step, Halt> {
         debug_assert_eq!(place.node.name(slot).to_bytes(), raw.as_bytes());
-        let decision = match self.decided(place.node, old, true) {
+        let mut decision = match self.decided(place.node, old, true) {
             Some(decision) => decision,
             None => place.matcher().decide(raw, true),
         };
@@ -211,9 +209,10 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             Verdict::Ignore => Reason::Ignored,
             Verdict::Exclude => Reason::Excluded,
         };
-        let enter = reason == Reason::Ignored && self.options.ignored == Ignored::All
+        decision.tracked = decision.unless_tracked && self.is_tracked(place, raw, old, true)?;
+        let enter = decision.tracked
+            || reason == Reason::Ignored && self.options.ignored == Ignored::All
             || self.was_covered(place, slot, old.map(|old| old.directory().is_some()))
-            || decision.unless_tracked && self.is_tracked(place, raw, old, true)?
             || place.matcher().included_below(raw);
         if enter {
             return Ok(Step::Enter(decision));
@@ -283,8 +282,8 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
         };
         if matches!(decision.verdict, Verdict::Ignore | Verdict::Exclude) {
             let reason = if decision.verdict == Verdict::Ignore { Reason::Ignored } else { Reason::Excluded };
-            if decision.unless_tracked && self.is_tracked(place, raw, old, false)? {
-                decision = KEEP;
+            decision.tracked = decision.unless_tracked && self.is_tracked(place, raw, old, false)?;
+            if decision.tracked {
             } else if covered.is_some() && self.keeps(decision, node.state, &stat)
                 || self.was_covered(place, slot, old.map(|old| old.last_size().is_some()))
             {
@@ -371,7 +370,13 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             return Ok(grown.then_some(limits.grown_file));
         }
         let raw = node.name(slot).to_bytes().as_bstr();
-        if size <= limits.new_file || place.matcher().is_tracked(raw, false)? {
+        if size <= limits.new_file {
+            return Ok(None);
+        }
+        // Left out before, and the index is the same.
+        let known = !node.index_changed
+            && node.old_entry(slot).is_some_and(|old| old.kind() == EntryKind::Skip(Reason::Limit));
+        if !known && place.matcher().is_tracked(raw, false)? {
             return Ok(None);
         }
         Ok(Some(limits.new_file))

@@ -89,7 +89,8 @@ impl Done {
 }
 
 /// The decision where no rule says anything.
-pub(crate) const KEEP: Decision = Decision { verdict: crate::Verdict::Keep, unless_tracked: false };
+pub(crate) const KEEP: Decision =
+    Decision { verdict: crate::Verdict::Keep, unless_tracked: false, tracked: false };
 
 pub(crate) struct Node<'t> {
     /// The parent, and the position among its names.

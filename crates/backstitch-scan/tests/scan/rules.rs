@@ -396,3 +396,49 @@ fn the_chain_of_a_directory_on_disk() {
     );
     assert!(matches!(rules.at(world.root(), "nowhere".into()), Err(ScanError::Io { .. })));
 }
+
+/// With whatever the table remembers, a scan sees what a scan without it sees.
+#[test]
+fn random_rules_and_indexes_with_a_table() {
+    const NAMES: [&str; 6] = ["a", "b", "c.o", "d.o", "e", "f.tmp"];
+    const LINES: [&str; 9] = ["a", "*.o", "!c.o", "/b", "e/", "*.tmp", "!*", "b/**/e", "**/a"];
+    for seed in 0..15 {
+        let world = World::new();
+        init(world.root());
+        let mut dice = Dice(seed);
+        let policy = dice.pick(&[Ignored::None, Ignored::Small, Ignored::All]);
+        for _ in 0..8 {
+            for _ in 0..1 + dice.roll(5) {
+                let mut path: Vec<&str> = (0..dice.roll(3)).map(|_| dice.pick(&NAMES)).collect();
+                let dir = path.join("/");
+                path.push(dice.pick(&NAMES));
+                let path = path.join("/");
+                let lines: Vec<&str> = (0..dice.roll(4)).map(|_| dice.pick(&LINES)).collect();
+                match dice.roll(8) {
+                    0..=2 => {
+                        let _ = fs::create_dir_all(world.path(&dir));
+                        let _ = fs::write(world.path(&path), "x".repeat(dice.roll(9)));
+                    }
+                    3 if world.path(&dir).is_dir() => {
+                        let name = dice.pick(&[".gitignore", ".gitignore", ".backstitchignore"]);
+                        fs::write(world.path(&dir).join(name), lines.join("\n")).unwrap();
+                    }
+                    4 => fs::write(world.path(".git/info/exclude"), lines.join("\n")).unwrap(),
+                    5 if world.path(&path).exists() => drop(git(world.root(), &["add", "-f", "--", &path])),
+                    6 => drop(git(world.root(), &["rm", "-rq", "--cached", "--ignore-unmatch", "--", &path])),
+                    _ => {
+                        let _ = fs::remove_dir_all(world.path(&path));
+                    }
+                }
+            }
+            let settings = RuleSettings {
+                include: if dice.one_in(3) { vec!["/e/a".into()] } else { Vec::new() },
+                exclude: if dice.one_in(3) { vec!["d.o".into()] } else { Vec::new() },
+                ..RuleSettings::default()
+            };
+            let setup = || Setup { ignored: policy, ..Setup::with(rules(world.root(), &settings)) };
+            world.check(&setup());
+            world.check_unchanged(&setup());
+        }
+    }
+}
