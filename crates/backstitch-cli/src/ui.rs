@@ -88,9 +88,9 @@ impl Ui {
         Some(usize::from(size.ws_col)).filter(|w| *w >= 20)
     }
 
-    /// Raw bytes to standard output.
+    /// Raw bytes to standard output. A reader that went away is no error: the command goes on to its own exit code.
     pub fn raw(&self, bytes: &[u8]) -> Result<()> {
-        self.writer().write_all(bytes).map_err(|e| self.failed(e))
+        self.told(self.writer().write_all(bytes))
     }
 
     /// Text to standard output.
@@ -129,8 +129,15 @@ impl Ui {
 
     /// What was written reaches its reader.
     pub fn finish(&self) -> Result<()> {
-        let result = self.out.borrow_mut().flush();
-        result.map_err(|e| self.failed(self.note_broken(e)))
+        self.told(self.writer().flush())
+    }
+
+    fn told(&self, result: io::Result<()>) -> Result<()> {
+        match result {
+            Err(_) if self.is_broken() => Ok(()),
+            Err(e) => Err(Error::new(Code::Io, format!("standard output cannot be written: {e}"))),
+            Ok(()) => Ok(()),
+        }
     }
 
     /// The reader went away: nobody wants the rest, and nobody needs to be told.
@@ -143,10 +150,6 @@ impl Ui {
             self.broken.set(true);
         }
         e
-    }
-
-    fn failed(&self, e: io::Error) -> Error {
-        Error::new(Code::Io, format!("standard output cannot be written: {e}"))
     }
 
     /// Wraps text in a colour where standard output takes one.

@@ -125,6 +125,19 @@ fn a_reader_that_goes_away_is_no_error() {
 }
 
 #[test]
+fn the_exit_code_does_not_depend_on_the_reader() {
+    let (w, id) = World::changed();
+    w.json(&["restore", &id, "--", "a.txt"]);
+    w.write("a.txt", "else\n");
+    for args in [&["--json", "undo", "--dry-run"][..], &["undo"]] {
+        let mut child =
+            w.cli.command(&w.ws, args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        assert_eq!(child.wait().unwrap().code(), Some(3), "{args:?}");
+    }
+}
+
+#[test]
 fn an_output_that_is_full_is_an_error() {
     backstitch_testkit::require!(std::path::Path::new("/dev/full").exists(), "needs /dev/full");
     let (w, _) = World::recorded();
