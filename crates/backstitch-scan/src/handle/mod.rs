@@ -192,7 +192,8 @@ pub(crate) fn xattrs(fd: impl AsFd) -> Result<Option<Xattrs>, Errno> {
             let len = rustix::fs::flistxattr(fd, &mut long[..])?;
             &long[..len]
         }
-        Err(Errno::NOTSUP | Errno::NOSYS) => return Ok(None),
+        // Some file systems say so in their own way.
+        Err(Errno::NOTSUP | Errno::NOSYS | Errno::PERM | Errno::ACCESS) => return Ok(None),
         Err(e) => return Err(e),
     };
     let mut found: Xattrs = Vec::new();

@@ -124,7 +124,8 @@ fn special_types_are_listed_and_never_opened() {
     )
     .unwrap();
     let _socket = UnixListener::bind(world.path("dir/socket")).unwrap();
-    let mut expected = vec![("dir/fifo".into(), "fifo"), ("dir/socket".into(), "socket")];
+    let mut expected: Vec<(String, &str)> =
+        vec![("dir/fifo".into(), "fifo"), ("dir/socket".into(), "socket")];
     // Devices can be made by root only.
     let device = rustix::fs::mknodat(
         rustix::fs::CWD,
@@ -137,9 +138,21 @@ fn special_types_are_listed_and_never_opened() {
         assert!(fs::metadata(world.path("dir/null")).unwrap().file_type().is_char_device());
         expected.insert(1, ("dir/null".into(), "char-device"));
     }
+    // An ignore file that is none is neither opened nor a rule.
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        world.path("dir/.gitignore"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o600),
+        0,
+    )
+    .unwrap();
+    expected.insert(0, ("dir/.gitignore".into(), "fifo"));
+    world.write("other/.gitignore/x", "x");
     let setup = Setup::of(world.root());
     let outcome = world.check(&setup);
     assert_eq!(paths(&outcome.skips), expected);
+    assert_eq!(outcome.files, 2);
     assert!(outcome.skips.iter().all(|s| s.reason.by_rule()));
     world.check_unchanged(&setup);
 }

@@ -7,7 +7,6 @@ use std::{
         unix::fs::PermissionsExt,
     },
     path::Path,
-    process::Command,
 };
 
 use backstitch_scan::*;
@@ -154,21 +153,6 @@ fn links_are_never_followed() {
     assert_eq!((outcome.files, outcome.links), (1, 5));
 }
 
-/// Runs one of the tests below in a process of its own, which may give up rights and limits.
-fn in_child(test: &str, world: &World) {
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--ignored", "--nocapture", "--test-threads=1"])
-        .env("BACKSTITCH_CHILD", world.root())
-        .output()
-        .unwrap();
-    let out = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && out.contains("1 passed"), "{out}");
-}
-
-fn child_root() -> Option<std::path::PathBuf> {
-    std::env::var_os("BACKSTITCH_CHILD").map(Into::into)
-}
-
 #[test]
 fn few_open_files() {
     let world = World::new();
@@ -176,7 +160,7 @@ fn few_open_files() {
     for i in 0..300 {
         world.write(&format!("wide/d{i}/sub/file"), format!("{i}"));
     }
-    in_child("hostile::child_with_few_open_files", &world);
+    in_child("hostile::child_with_few_open_files", &world, &[]);
     remove_deep(world.root(), "directory-in-directory");
 }
 
@@ -214,10 +198,10 @@ fn as_somebody_without_rights() {
     mode("unlisted", 0o711);
     mode("unsearchable", 0o744);
     mode("unreadable", 0o600);
-    in_child("hostile::child_without_rights", &world);
+    in_child("hostile::child_without_rights", &world, &[]);
     world.write("open/.gitignore", "*");
     mode("open/.gitignore", 0o600);
-    in_child("hostile::child_without_rules", &world);
+    in_child("hostile::child_without_rules", &world, &[]);
 }
 
 fn give_up_rights() {

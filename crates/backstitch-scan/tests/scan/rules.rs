@@ -244,12 +244,61 @@ fn outside_of_git_ignore_files_count_unless_switched_off() {
 
 #[test]
 fn git_variables_do_not_count() {
-    // Set for the whole process: no other test looks at them either.
     let world = World::new();
     init(world.root());
+    world.write(".gitignore", "b\n");
     world.write("a", "x");
-    let expected = Setup::of(world.root()).covered(world.root());
-    assert_eq!(expected, ["a"]);
+    world.write("b", "x");
+    world.write(".git/rules", "*\n");
+    let rules = world.path(".git/rules");
+    let variables = [
+        ("GIT_DIR", "/nonexistent"),
+        ("GIT_WORK_TREE", "/nonexistent"),
+        ("GIT_INDEX_FILE", "/nonexistent"),
+        ("GIT_CONFIG_COUNT", "1"),
+        ("GIT_CONFIG_KEY_0", "core.excludesFile"),
+        ("GIT_CONFIG_VALUE_0", rules.to_str().unwrap()),
+    ];
+    in_child("rules::child_with_git_variables", &world, &variables);
+}
+
+#[test]
+#[ignore = "run by git_variables_do_not_count in a process of its own"]
+fn child_with_git_variables() {
+    let Some(root) = child_root() else { return };
+    assert_eq!(Setup::of(&root).covered(&root), [".gitignore", "a"]);
+}
+
+#[test]
+fn no_index_however_damaged_does_harm() {
+    let world = World::new();
+    init(world.root());
+    for i in 0..20 {
+        world.write(&format!("dir{}/file{i}", i % 3), "x");
+    }
+    git(world.root(), &["add", "."]);
+    world.write(".gitignore", "*\n");
+    let index = world.path(".git/index");
+    for version in ["2", "4"] {
+        git(world.root(), &["update-index", "--force-write-index", "--index-version", version]);
+        let good = fs::read(&index).unwrap();
+        assert_eq!(Setup::of(world.root()).covered(world.root()).len(), 23);
+        let mut dice = Dice(5);
+        for i in 0..400 {
+            let mut bad = good.clone();
+            if i % 2 == 0 {
+                bad.truncate(dice.roll(good.len()));
+            } else {
+                let at = dice.roll(bad.len());
+                bad[at] = dice.roll(256) as u8;
+            }
+            fs::write(&index, &bad).unwrap();
+            match Setup::of(world.root()).try_scan(world.root(), None, &world.sink) {
+                Ok(_) | Err(ScanError::Rules { .. }) => {}
+                Err(e) => panic!("{e}"),
+            }
+        }
+    }
 }
 
 #[test]

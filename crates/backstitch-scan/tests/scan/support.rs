@@ -411,3 +411,20 @@ impl Dice {
         from[self.roll(from.len())]
     }
 }
+
+/// Runs an ignored test in a process of its own, which may give up rights and limits, or has an environment.
+pub fn in_child(test: &str, world: &World, variables: &[(&str, &str)]) {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--ignored", "--nocapture", "--test-threads=1"])
+        .env("BACKSTITCH_CHILD", world.root())
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap();
+    let out = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && out.contains("1 passed"), "{out}");
+}
+
+/// The workspace that such a test was given.
+pub fn child_root() -> Option<PathBuf> {
+    std::env::var_os("BACKSTITCH_CHILD").map(Into::into)
+}
