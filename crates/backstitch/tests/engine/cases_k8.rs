@@ -11,7 +11,7 @@ use std::{
 use backstitch_testkit::{Compare, Git, TreeModel, git::HOSTILE_VARIABLES, privilege, require};
 
 use crate::{
-    support::{content, git, ids, items, no_litter, open_at, process, repository, untouched},
+    support::{Stop, content, git, ids, items, no_litter, open_at, process, repository, untouched},
     world::{World, same},
 };
 
@@ -305,6 +305,7 @@ fn r100_the_users_git_never_waits_for_us() {
             }
             n
         });
+        let stop = Stop(&done);
         // Fails on the first lock error.
         for n in 0..40 {
             w.write("a", format!("{n}"));
@@ -312,7 +313,7 @@ fn r100_the_users_git_never_waits_for_us() {
             git(&w.root(), &["add", "-A"]);
             git(&w.root(), &["commit", "-q", "-m", "by the user"]);
         }
-        done.store(true, Ordering::Relaxed);
+        drop(stop);
         capture.join().unwrap()
     });
     assert!(captured > 0);

@@ -15,7 +15,7 @@ use backstitch::{
 use backstitch_testkit::{Git, TreeModel, privilege::Tmpfs};
 
 use crate::{
-    support::{ids, items, lines, no_litter, open_at, process, rev, untouched, world_at},
+    support::{Stop, ids, items, lines, no_litter, open_at, process, rev, untouched, world_at},
     world::{World, everything_below, same},
 };
 
@@ -208,8 +208,9 @@ fn r103_verify_names_the_rows_hit_and_repair_keeps_the_store_in_place() {
                 assert!(w.open().rows().unwrap().by_id(&sound.record.id).is_some());
             }
         });
+        let stop = Stop(&done);
         let r = w.open().verify(true, &Control::default()).unwrap();
-        done.store(true, Ordering::Relaxed);
+        drop(stop);
         watch.join().unwrap();
         r
     });
@@ -388,9 +389,8 @@ fn r108_an_editor_saves_while_three_processes_capture() {
                 n += 1;
             }
         });
-        let told = children.into_iter().flat_map(ids).collect();
-        done.store(true, Ordering::Relaxed);
-        told
+        let _stop = Stop(&done);
+        children.into_iter().flat_map(ids).collect()
     });
     let rows = w.open().rows().unwrap();
     assert!(rows.damaged.is_empty());

@@ -310,6 +310,15 @@ impl Drop for Volume {
     }
 }
 
+/// Ends the other threads of a test, also when the test fails.
+pub struct Stop<'a>(pub &'a std::sync::atomic::AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
 /// A world whose workspace is a folder elsewhere.
 pub fn world_at(dir: &Path) -> World {
     let mut w = World::new();
