@@ -238,7 +238,8 @@ pub fn sum(
                         theirs.insert(t.path);
                         continue;
                     }
-                    let shared = !claims.is_empty() && !(i_named && they_named == 0);
+                    let settled = claims.is_empty() || i_named && they_named == 0;
+                    let shared = !settled;
                     let s = sums.entry(t.path.clone()).or_insert(Sum {
                         from: t.from.clone(),
                         left: t.from.clone(),

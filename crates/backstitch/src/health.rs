@@ -19,6 +19,14 @@ impl Workspace {
     /// names the checkpoints hit. With `repair`, rows that cannot be used are set aside (never removed) and caches dropped.
     pub fn verify(&self, repair: bool, control: &Control<'_>) -> Result<Value> {
         let store = self.store()?;
+        let mut repaired: Vec<String> = Vec::new();
+        let journal = crate::operation::journal_file(self)?;
+        if repair && crate::recover::is_pending(self) && crate::recover::if_needed(self).is_err() {
+            // It cannot be carried out: set aside, so that the workspace can be used again.
+            let aside = journal.with_extension(format!("set-aside-{}", crate::record::now_ms()));
+            std::fs::rename(&journal, &aside).map_err(|e| Error::io(&journal, e))?;
+            repaired.push(format!("journal, now {}", aside.display()));
+        }
         let lock = if repair { Some(self.lock_operation()?) } else { None };
         let shared = if repair { None } else { Some(store.lock_shared("store", self.lock_wait())?) };
         let progress = |done: u64, total: u64| (control.progress)("verifying", done, total);
@@ -44,13 +52,15 @@ impl Workspace {
             hit.push(name.clone());
             rows_damaged.push(json!({"row": name, "why": why}));
         }
-        let operations = match self.operations() {
-            Ok(_) => Value::Null,
-            Err(e) => Value::String(e.message),
+        let (good, bad) = crate::operation::all(self)?;
+        drop(good);
+        hit.extend(bad.iter().map(|(name, _)| name.clone()));
+        let operations = match bad.as_slice() {
+            [] => Value::Null,
+            [(_, why), ..] => Value::String(why.clone()),
         };
         hit.sort();
         hit.dedup();
-        let mut repaired: Vec<String> = Vec::new();
         if repair && !hit.is_empty() {
             let refs = store.refs();
             for name in &hit {

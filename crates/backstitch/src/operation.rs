@@ -234,6 +234,8 @@ pub(crate) struct Request<'a> {
     pub listed_safety: bool,
     pub privileged: bool,
     pub takes_back: Vec<u64>,
+    /// Only some paths were asked for.
+    pub narrowed: bool,
     pub lock: &'a OperationLock,
     pub rows: &'a Rows,
     pub control: &'a Control<'a>,
@@ -311,6 +313,7 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
         listed_safety,
         privileged,
         takes_back,
+        narrowed,
         lock,
         rows,
         control,
@@ -400,7 +403,7 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
         takes_back: takes_back.clone(),
         exceptions: exceptions(&plan.items),
         rows: Vec::new(),
-        extra: serde_json::Map::new(),
+        extra: narrowed.then(|| ("narrowed".to_owned(), true.into())).into_iter().collect(),
     };
     let seconds = safety.created_ms.div_euclid(1000);
     let safety_commit = live.writer.commit(&mut scratch, &before, &safety.message(), seconds)?;
@@ -516,20 +519,34 @@ pub(crate) fn finish(
 
 /// All operations, oldest first.
 pub fn operations(ws: &Workspace) -> Result<Vec<Operation>> {
-    let (rows, bad) = ws.store()?.refs().rows(OPERATIONS)?;
-    if let Some((name, e)) = bad.into_iter().next() {
-        return Err(Error::new(Code::StoreDamaged, format!("the operation {name} cannot be read: {e}")));
+    let (good, bad) = all(ws)?;
+    match bad.into_iter().next() {
+        None => Ok(good),
+        Some((name, why)) => {
+            Err(Error::new(Code::StoreDamaged, format!("the operation {name} cannot be read: {why}"))
+                .hint("`backstitch verify --repair` sets it aside"))
+        }
     }
-    let mut all = rows
-        .into_iter()
-        .map(|r| {
-            let record: OpRecord = record::decode(r.message.as_bstr(), &r.name)?;
-            record::check_id(&record.id, &r.name)?;
-            Ok(Operation { record, commit: r.commit, tree: r.tree })
-        })
-        .collect::<Result<Vec<_>>>()?;
-    all.sort_by(|a, b| (a.record.seq, &a.record.id).cmp(&(b.record.seq, &b.record.id)));
-    Ok(all)
+}
+
+/// Ref names and reasons.
+type Unreadable = Vec<(String, String)>;
+
+/// All that can be read, oldest first, and those that cannot, with the reason.
+pub(crate) fn all(ws: &Workspace) -> Result<(Vec<Operation>, Unreadable)> {
+    let (rows, bad) = ws.store()?.refs().rows(OPERATIONS)?;
+    let mut bad: Vec<(String, String)> = bad.into_iter().map(|(n, e)| (n, e.to_string())).collect();
+    let mut good = Vec::new();
+    for r in rows {
+        let record = record::decode::<OpRecord>(r.message.as_bstr(), &r.name)
+            .and_then(|record| record::check_id(&record.id, &r.name).map(|()| record));
+        match record {
+            Ok(record) => good.push(Operation { record, commit: r.commit, tree: r.tree }),
+            Err(e) => bad.push((r.name, e.message)),
+        }
+    }
+    good.sort_by(|a, b| (a.record.seq, &a.record.id).cmp(&(b.record.seq, &b.record.id)));
+    Ok((good, bad))
 }
 
 fn take(item: &mut Item, step: Step) {

@@ -12,26 +12,31 @@ use crate::{
     workspace::Workspace,
 };
 
+/// An operation was begun and neither finished nor taken back.
+pub(crate) fn is_pending(ws: &Workspace) -> bool {
+    ws.has_store() && operation::journal_file(ws).is_ok_and(|f| f.symlink_metadata().is_ok())
+}
+
 /// Looks for a journal; `None` where there is none, or where its owner is alive.
 pub(crate) fn if_needed(ws: &Workspace) -> Result<Option<String>> {
-    if !ws.has_store() {
+    if !is_pending(ws) {
         return Ok(None);
     }
-    let file = operation::journal_file(ws)?;
-    if file.symlink_metadata().is_err() {
-        return Ok(None);
-    }
-    let store = ws.store()?;
-    let _lock = match store.lock_exclusive("workspace", Duration::ZERO) {
-        Ok(lock) => lock,
+    match ws.store()?.lock_exclusive("workspace", Duration::ZERO) {
+        Ok(_lock) => locked(ws),
         // Its owner is at work, or this user may not write here: readers go on.
-        Err(_) => return Ok(None),
-    };
+        Err(_) => Ok(None),
+    }
+}
+
+/// The same for a caller who holds the workspace's lock alone.
+pub(crate) fn locked(ws: &Workspace) -> Result<Option<String>> {
+    let file = operation::journal_file(ws)?;
     let Ok(bytes) = std::fs::read(&file) else { return Ok(None) };
     let journal: Journal = serde_json::from_slice(&bytes).map_err(|e| {
         Error::new(Code::StoreDamaged, format!("{}: the journal cannot be read: {e}", file.display()))
             .at(&file)
-            .hint("`backstitch operations` shows the operation that was running; its safety checkpoint holds the state before")
+            .hint("`backstitch verify --repair` sets it aside; the newest safety checkpoint holds the state before")
     })?;
     let op = operation::operations(ws)?.into_iter().find(|o| o.record.id == journal.op);
     let Some(op) = op else {

@@ -125,6 +125,7 @@ impl Workspace {
                     live,
                     listed_safety: !options.no_safety,
                     takes_back: Vec::new(),
+                    narrowed: false,
                     privileged: options.privileged,
                     lock: &lock,
                     rows: &rows,

@@ -230,6 +230,7 @@ impl Workspace {
                 listed_safety: !options.no_safety,
                 privileged: options.privileged,
                 takes_back,
+                narrowed: !scope.is_everything(),
                 lock: &lock,
                 rows: &rows,
                 control,

@@ -4,7 +4,7 @@
 //! with one call id. All calls may be repeated by a host and tolerate missing neighbours. Numbers of turns are given out
 //! under the lock `turns` and never twice in a session.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use backstitch_store::{Edit, Expect};
 use bstr::{BString, ByteSlice};
@@ -13,8 +13,10 @@ use serde::{Deserialize, Serialize};
 use crate::{
     checkpoint::{Options, Outcome},
     error::{Code, Error, Result},
+    operation::{OpKind, OpState, Operation},
     paths,
     record::{self, CHECKPOINTS, Checkpoint, Kind, Record, State, Summary},
+    undo,
     workspace::{Control, Rows, Workspace},
 };
 
@@ -45,6 +47,13 @@ pub struct SessionRecord {
     /// Unknown fields.
     #[serde(flatten)]
     pub extra: serde_json::Map<String, serde_json::Value>,
+}
+
+impl SessionRecord {
+    /// Its rows were moved to the trash once.
+    fn was_deleted(&self) -> bool {
+        self.extra.contains_key("deleted")
+    }
 }
 
 /// A session and its rows.
@@ -127,11 +136,44 @@ pub fn line<'a>(rows: &'a Rows, sessions: &BTreeMap<String, SessionRecord>, id: 
         .collect()
 }
 
+/// The outcome of a call that was made before.
+fn again(c: Option<&Checkpoint>) -> Outcome {
+    Outcome { checkpoint: c.cloned(), skips: Vec::new(), warnings: Vec::new(), read: (0, 0) }
+}
+
+/// There is no such session.
+pub fn no_session(id: &str) -> Error {
+    Error::new(Code::NoSuchSession, format!("there is no session {id:?} here"))
+        .hint("`backstitch session list` shows all")
+}
+
 /// The turn of a line that was begun and not ended.
 fn open_turn<'a>(own: &[&'a Checkpoint]) -> Option<&'a Checkpoint> {
     let newest = own.iter().rev().find(|c| c.record.kind == Kind::Prompt)?;
     let ended = own.iter().any(|c| c.record.kind == Kind::Turn && c.record.turn == newest.record.turn);
     (!ended).then_some(*newest)
+}
+
+/// Ids of rows of turns that a rewind took back, as long as nobody undid it: the conversation went on before them.
+pub fn abandoned<'a>(rows: &'a Rows, operations: &[Operation]) -> HashSet<&'a str> {
+    let undone = undo::undone(operations);
+    let mut out = HashSet::new();
+    for o in operations.iter().map(|o| &o.record).filter(|r| {
+        r.kind == OpKind::Rewind
+            && r.state == OpState::Done
+            && !undone.contains(r.id.as_str())
+            && !r.extra.contains_key("narrowed")
+    }) {
+        out.extend(
+            rows.all
+                .iter()
+                .map(|c| &c.record)
+                .filter(|c| c.session == o.session && c.seq < o.at)
+                .filter(|c| c.turn.is_some_and(|t| o.takes_back.contains(&t)))
+                .map(|c| c.id.as_str()),
+        );
+    }
+    out
 }
 
 impl Workspace {
@@ -182,6 +224,8 @@ impl Workspace {
                     open_turn: open_turn(&own).and_then(|c| c.record.turn),
                 }
             })
+            // All of its rows were deleted; a fork that has none yet stands on its parent's.
+            .filter(|s| s.rows > 0 || s.record.fork_row.is_some() && !s.record.ended && !s.record.was_deleted())
             .collect();
         out.sort_by_key(|s| std::cmp::Reverse(s.last_ms));
         Ok(out)
@@ -211,11 +255,11 @@ impl Workspace {
     /// `conflict` where the new session has rows or a record already; `usage`.
     pub fn fork(&mut self, new: &str, from: &Checkpoint) -> Result<SessionRecord> {
         check_session(new)?;
-        let _turns = self.store()?.lock_exclusive("turns", self.lock_wait())?;
+        let _turns = self.lock(self.store()?, "turns", true)?;
         let rows = self.rows()?;
         let records = self.session_records()?;
         if let Some(known) = records.get(new) {
-            if known.fork_row.as_deref() == Some(&from.record.id) {
+            if known.fork_row.as_deref() == Some(&from.record.id) && !known.was_deleted() {
                 return Ok(known.clone());
             }
             return Err(Error::new(Code::Conflict, format!("there is a session {new:?} already")));
@@ -237,10 +281,100 @@ impl Workspace {
         Ok(s)
     }
 
+    /// Moves all rows of a session to the trash as one operation, and returns its id and theirs. `undo` brings them back.
+    ///
+    /// # Errors
+    /// `no-such-session`; without `force`: `busy` while a turn of it has been open for less than an hour, `conflict`
+    /// where another session was forked from it; `conflict` for a pinned row. Nothing is moved then.
+    pub fn session_delete(&self, session: &str, force: bool) -> Result<(String, Vec<String>)> {
+        const LIVE_MS: i64 = 3_600_000;
+        let rows = self.rows()?;
+        let own: Vec<&Checkpoint> =
+            rows.all.iter().filter(|c| c.record.session.as_deref() == Some(session)).collect();
+        if own.is_empty() {
+            return Err(no_session(session));
+        }
+        let open = open_turn(&own).filter(|_| {
+            own.last().is_some_and(|c| record::now_ms().saturating_sub(c.record.created_ms) < LIVE_MS)
+        });
+        if let Some(turn) = open.and_then(|c| c.record.turn).filter(|_| !force) {
+            return Err(Error::new(Code::Busy, format!("turn {turn} of session {session:?} is open"))
+                .hint("end it first, or say --force; nothing was deleted"));
+        }
+        let mut records = self.session_records()?;
+        let forks: Vec<String> = records
+            .values()
+            .filter(|s| s.parent.as_deref() == Some(session) && !s.was_deleted())
+            .map(|s| s.id.clone())
+            .collect();
+        if !forks.is_empty() && !force {
+            return Err(Error::new(
+                Code::Conflict,
+                format!("{} sessions were forked from {session:?}", forks.len()),
+            )
+            .list(forks)
+            .hint(
+                "their lines need its checkpoints; --force deletes them all the same; nothing was deleted",
+            ));
+        }
+        let ids = own.iter().map(|c| c.record.id.clone()).collect();
+        let operation = self.delete(&own)?;
+        if let Some(mut s) = records.remove(session).filter(|s| !s.was_deleted()) {
+            s.extra.insert("deleted".to_owned(), true.into());
+            self.write_session(&s)?;
+        }
+        Ok((operation, ids))
+    }
+
+    /// Records the present state as a row of a session's turn: of the one with `options.turn_key`, else a new one for a
+    /// `prompt` row, else the open one (or the last) for `turn`, `tool` and `agent-run` rows. Rows without a session, and
+    /// others without a key, belong to no turn. A repeated `prompt` row with the same key is the same row.
+    ///
+    /// # Errors
+    /// As [`Workspace::checkpoint`].
+    pub fn checkpoint_in_turn(&mut self, options: &Options, control: &Control<'_>) -> Result<Outcome> {
+        let kind = options.kind;
+        let in_turn = matches!(kind, Kind::Prompt | Kind::Turn | Kind::Tool | Kind::AgentRun);
+        let session = options.session.clone().filter(|_| in_turn || options.turn_key.is_some());
+        let (Some(session), None, None) = (session, self.disabled(), options.turn) else {
+            return self.checkpoint(options, control);
+        };
+        if let Some(label) = &options.label {
+            crate::checkpoint::check_label(label)?;
+        }
+        self.ready()?;
+        let _turns = self.lock(self.store()?, "turns", true)?;
+        let rows = self.rows()?;
+        let own: Vec<&Checkpoint> =
+            rows.all.iter().filter(|c| c.record.session.as_deref() == Some(&session)).collect();
+        let keyed = own.iter().copied().find(|c| {
+            options.turn_key.is_some() && c.record.turn.is_some() && c.record.turn_key == options.turn_key
+        });
+        let mut options = options.clone();
+        match (kind, keyed) {
+            (Kind::Prompt, Some(c)) if c.record.kind == Kind::Prompt => return Ok(again(Some(c))),
+            (_, Some(c)) => options.turn = c.record.turn,
+            (Kind::Prompt, None) => {
+                self.close_open_turn(&rows, &session)?;
+                let records = self.session_records()?;
+                let highest = line(&rows, &records, &session).iter().filter_map(|c| c.record.turn).max();
+                options.turn = Some(highest.unwrap_or(0) + 1);
+            }
+            (_, None) if in_turn && options.turn_key.is_none() => {
+                let of =
+                    open_turn(&own).or_else(|| own.iter().rev().find(|c| c.record.turn.is_some()).copied());
+                options.turn = of.and_then(|c| c.record.turn);
+                options.turn_key = of.and_then(|c| c.record.turn_key.clone());
+            }
+            _ => {}
+        }
+        self.checkpoint(&options, control)
+    }
+
     /// Marks a session as ended; an open turn ends as `crashed`. Repeating it does nothing.
     pub fn session_end(&mut self, session: &str) -> Result<SessionRecord> {
         check_session(session)?;
-        let _turns = self.store()?.lock_exclusive("turns", self.lock_wait())?;
+        let _turns = self.lock(self.store()?, "turns", true)?;
         let rows = self.rows()?;
         self.close_open_turn(&rows, session)?;
         let mut s = self.session_records()?.remove(session).unwrap_or(SessionRecord {
@@ -261,7 +395,7 @@ impl Workspace {
     pub fn turn_begin(&mut self, o: &TurnOptions, control: &Control<'_>) -> Result<Outcome> {
         check_session(&o.session)?;
         self.ready()?;
-        let _turns = self.store()?.lock_exclusive("turns", self.lock_wait())?;
+        let _turns = self.lock(self.store()?, "turns", true)?;
         let lock = self.lock_capture()?;
         let mut rows = self.rows()?;
         let known = rows.all.iter().find(|c| {
@@ -271,12 +405,7 @@ impl Workspace {
                 && c.record.turn_key == o.key
         });
         if let Some(c) = known {
-            return Ok(Outcome {
-                checkpoint: Some(c.clone()),
-                skips: Vec::new(),
-                warnings: Vec::new(),
-                read: (0, 0),
-            });
+            return Ok(again(Some(c)));
         }
         if self.close_open_turn(&rows, &o.session)? {
             rows = self.rows()?;
@@ -310,7 +439,7 @@ impl Workspace {
             return Err(Error::new(Code::Usage, format!("{status:?} is not completed, error or cancelled")));
         }
         self.ready()?;
-        let _turns = self.store()?.lock_exclusive("turns", self.lock_wait())?;
+        let _turns = self.lock(self.store()?, "turns", true)?;
         let lock = self.lock_capture()?;
         let rows = self.rows()?;
         let own: Vec<&Checkpoint> =
@@ -322,16 +451,10 @@ impl Workspace {
                 .find(|c| c.record.kind == Kind::Prompt && c.record.turn_key.as_deref() == Some(k)),
             None => open_turn(&own),
         };
-        let nothing = |c: Option<&Checkpoint>| Outcome {
-            checkpoint: c.cloned(),
-            skips: Vec::new(),
-            warnings: Vec::new(),
-            read: (0, 0),
-        };
-        let Some(begun) = begun else { return Ok(nothing(None)) };
+        let Some(begun) = begun else { return Ok(again(None)) };
         let ended = own.iter().find(|c| c.record.kind == Kind::Turn && c.record.turn == begun.record.turn);
         if let Some(c) = ended {
-            return Ok(nothing(Some(c)));
+            return Ok(again(Some(c)));
         }
         let options = Options {
             kind: Kind::Turn,
@@ -348,7 +471,7 @@ impl Workspace {
     /// binding wins: `false` where the row has another already.
     pub fn turn_bind(&mut self, session: &str, key: Option<&str>, entry: &str) -> Result<(Checkpoint, bool)> {
         check_session(session)?;
-        let _turns = self.store()?.lock_exclusive("turns", self.lock_wait())?;
+        let _turns = self.lock(self.store()?, "turns", true)?;
         let _lock = self.lock_capture()?;
         let rows = self.rows()?;
         let mut prompts = rows
@@ -395,12 +518,7 @@ impl Workspace {
         };
         // A repeated end of one call is the same row.
         if let (Some(_), Some(c)) = (&o.call, of_call(phase)) {
-            return Ok(Outcome {
-                checkpoint: Some((*c).clone()),
-                skips: Vec::new(),
-                warnings: Vec::new(),
-                read: (0, 0),
-            });
+            return Ok(again(Some(c)));
         }
         let mut names = o.paths.clone();
         let mut tool = o.tool.clone();

@@ -1,6 +1,6 @@
 //! `undo`, `redo`, `operations`: walking the operations of a workspace (SEMANTICS 18).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use backstitch_store::{Edit, Expect, Oid};
 use bstr::{BString, ByteSlice};
@@ -39,8 +39,24 @@ pub struct Options {
     pub on_conflict: Option<OnConflict>,
     /// Preview.
     pub dry_run: bool,
+    /// Apply only if the plan is exactly this one.
+    pub plan: Option<String>,
     /// Setuid, setgid and capabilities come back.
     pub privileged: bool,
+}
+
+impl Options {
+    /// The plan that was looked at is the one that would be carried out now.
+    fn check_plan(&self, digest: &str) -> Result<()> {
+        match &self.plan {
+            Some(wanted) if wanted != digest => Err(Error::new(
+                Code::PlanChanged,
+                format!("the plan is no longer {wanted}: the disk or the operations have changed since"),
+            )
+            .hint("look at the new plan with --dry-run; nothing was changed")),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The operations that can be undone and redone next, newest last.
@@ -78,6 +94,18 @@ pub fn stacks<'a>(all: &'a [Operation], session: Option<&str>) -> Stacks<'a> {
     s
 }
 
+/// Ids of the operations that an undo took back and no redo brought back.
+pub fn undone(all: &[Operation]) -> HashSet<&str> {
+    // Newest first: an inverse that was itself taken back takes nothing back.
+    let mut out: HashSet<&str> = HashSet::new();
+    for o in all.iter().rev().filter(|o| o.record.state == OpState::Done) {
+        if let Some(i) = o.record.inverts.as_deref().filter(|_| !out.contains(o.record.id.as_str())) {
+            out.insert(i);
+        }
+    }
+    out
+}
+
 impl Workspace {
     /// All operations, oldest first.
     pub fn operations(&self) -> Result<Vec<Operation>> {
@@ -87,7 +115,7 @@ impl Workspace {
     /// Takes back the newest operation not yet undone, on the paths that it changed only.
     ///
     /// # Errors
-    /// `nothing-to-undo`, `no-such-operation`, `conflict` with [`OnConflict::Refuse`], `busy`.
+    /// `nothing-to-undo`, `no-such-operation`, `conflict` with [`OnConflict::Refuse`], `plan-changed`, `busy`.
     pub fn undo(&self, options: &Options, control: &Control<'_>) -> Result<Outcome> {
         self.invert(OpKind::Undo, options, control)
     }
@@ -173,11 +201,13 @@ impl Workspace {
             .hint("--on-conflict keep leaves them alone and does the rest; nothing was changed"));
         }
         let target = op.record.id.clone();
+        let digest = plan.digest(&target);
+        options.check_plan(&digest)?;
         if options.dry_run {
             return Ok(Outcome {
                 operation: None,
                 dry_run: true,
-                plan: plan.digest(&target),
+                plan: digest,
                 target,
                 safety: None,
                 verified: false,
@@ -199,6 +229,7 @@ impl Workspace {
                 live,
                 listed_safety: true,
                 takes_back: Vec::new(),
+                narrowed: false,
                 privileged: true,
                 lock: &lock,
                 rows: &rows,
@@ -332,6 +363,8 @@ impl Workspace {
         // A delete and its redo put rows into the trash; its undo brings them back.
         let back = matches!(op.record.kind, OpKind::Delete | OpKind::Redo);
         let mut missing = Vec::new();
+        let plan = Plan { items: Vec::new() }.digest(&op.record.id);
+        options.check_plan(&plan)?;
         if !options.dry_run {
             for (id, commit) in &op.record.rows {
                 let (from, to) = if back { (TRASH, CHECKPOINTS) } else { (CHECKPOINTS, TRASH) };
@@ -363,7 +396,7 @@ impl Workspace {
         Ok(Outcome {
             operation: id,
             dry_run: options.dry_run,
-            plan: op.record.plan.clone(),
+            plan,
             target: op.record.id.clone(),
             safety: None,
             items: Vec::new(),

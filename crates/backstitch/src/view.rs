@@ -164,6 +164,7 @@ pub fn operation(o: &Operation) -> Value {
         "plan": r.plan,
         "created": rfc3339(r.created_ms),
         "changed": r.changed,
+        "takes_back": r.takes_back,
         "rows": r.rows.iter().map(|(id, _)| id).collect::<Vec<_>>(),
     })
 }

@@ -4,8 +4,11 @@ use std::{
     collections::BTreeMap,
     os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::{Path, PathBuf},
-    sync::atomic::AtomicBool,
-    time::Duration,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use backstitch_scan::{Limits, RuleSettings, Rules};
@@ -120,6 +123,7 @@ pub struct Workspace {
     store: Option<Store>,
     surroundings: Surroundings,
     settings: Settings,
+    interrupt: Option<Arc<AtomicBool>>,
     /// What recovery did when this workspace was opened.
     pub recovered: Option<String>,
 }
@@ -278,7 +282,8 @@ impl Workspace {
         let settings = Settings::load(&sources);
         let store_dir = store_dir(&root);
         let store = if known(&root) { Some(Store::open(&store_dir)?) } else { None };
-        let mut ws = Workspace { root, store_dir, store, surroundings, settings, recovered: None };
+        let mut ws =
+            Workspace { root, store_dir, store, surroundings, settings, interrupt: None, recovered: None };
         if let Some(store) = &ws.store {
             let recorded = from_manifest_path(&store.manifest().path);
             if recorded != ws.root {
@@ -290,8 +295,45 @@ impl Workspace {
                 .hint("`backstitch relink OLD-PATH` attaches a moved workspace"));
             }
         }
-        ws.recovered = crate::recover::if_needed(&ws)?;
+        // What cannot be taken back stops changes, not reading: the locks try again and tell.
+        match crate::recover::if_needed(&ws) {
+            Ok(said) => ws.recovered = said,
+            Err(e) => {
+                ws.recovered =
+                    Some(format!("an interrupted operation could not be taken back: {}", e.message));
+            }
+        }
         Ok(ws)
+    }
+
+    /// Once this is set, no lock is waited for any longer: the call ends with `interrupted`.
+    pub fn interrupted_by(&mut self, flag: Arc<AtomicBool>) {
+        self.interrupt = Some(flag);
+    }
+
+    /// Takes a lock, waiting as long as the settings say or until it is interrupted.
+    pub(crate) fn lock(&self, store: &Store, name: &str, exclusive: bool) -> Result<Lock> {
+        const SLICE: Duration = Duration::from_millis(100);
+        let end = Instant::now() + self.lock_wait();
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let wait = left.min(SLICE);
+            let taken = match exclusive {
+                true => store.lock_exclusive(name, wait),
+                false => store.lock_shared(name, wait),
+            };
+            let interrupted = self.interrupt.as_ref().is_some_and(|i| i.load(Ordering::Relaxed));
+            match taken {
+                Err(backstitch_store::Error::Busy { .. }) if interrupted => {
+                    return Err(Error::new(
+                        Code::Interrupted,
+                        "interrupted while waiting for another process; nothing was changed",
+                    ));
+                }
+                Err(backstitch_store::Error::Busy { .. }) if left > SLICE => {}
+                r => return Ok(r?),
+            }
+        }
     }
 
     /// The root's real path.
@@ -549,10 +591,21 @@ impl Workspace {
     /// Many captures at once; excludes operations on the work tree.
     pub fn lock_capture(&self) -> Result<CaptureLock> {
         let store = self.store()?;
-        Ok(CaptureLock {
-            _workspace: store.lock_shared("workspace", self.lock_wait())?,
-            _store: store.lock_shared("store", self.lock_wait())?,
-        })
+        // A process that died since this workspace was opened may have left the tree half way.
+        for _ in 0..8 {
+            let held = CaptureLock {
+                _workspace: self.lock(store, "workspace", false)?,
+                _store: self.lock(store, "store", false)?,
+            };
+            if !crate::recover::is_pending(self) {
+                return Ok(held);
+            }
+            drop(held);
+            crate::recover::if_needed(self)?;
+        }
+        Err(Error::new(Code::Busy, format!("{}: an operation waits to be taken back", self.root.display()))
+            .at(&self.root)
+            .hint("try again in a moment"))
     }
 
     /// One operation at a time, here and in every known workspace above and below. Locks are taken in the order of
@@ -563,19 +616,22 @@ impl Workspace {
         let mut held = Vec::new();
         for (root, dir) in order {
             let store = Store::open(&dir)?;
-            held.push(store.lock_exclusive("workspace", self.lock_wait()).map_err(|e| {
-                match e {
-                    backstitch_store::Error::Busy { .. } => Error::new(
+            held.push(self.lock(&store, "workspace", true).map_err(|e| {
+                match e.code {
+                    Code::Busy => Error::new(
                         Code::Busy,
                         format!("{}: a capture or an operation is running here", root.display()),
                     )
                     .at(&root)
                     .hint("try again when it has ended; nothing was changed"),
-                    e => e.into(),
+                    _ => e,
                 }
             })?);
         }
-        let store = self.store()?.lock_shared("store", self.lock_wait())?;
+        let store = self.lock(self.store()?, "store", false)?;
+        if crate::recover::is_pending(self) {
+            crate::recover::locked(self)?;
+        }
         Ok(OperationLock { _workspaces: held, _store: store })
     }
 }

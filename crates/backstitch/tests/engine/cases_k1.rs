@@ -63,7 +63,8 @@ fn r04_when_rules_cannot_be_read_nothing_is_recorded_as_unignored() {
         assert_ne!(last.record.state, State::Complete);
     }
     let before = w.model();
-    let done = privilege::run_as(65534, || w.restore_with(&c, restore::Options::default()).map(|_| ())).unwrap();
+    let done =
+        privilege::run_as(65534, || w.restore_with(&c, restore::Options::default()).map(|_| ())).unwrap();
     drop(done);
     assert!(w.exists("secret/key"));
     let keep = |m: &backstitch_testkit::TreeModel| m.filter(|p, _| p.starts_with(b"secret"));
@@ -245,8 +246,15 @@ fn s2_21_names_are_literal_and_globs_are_asked_for() {
     for n in ["note[1].txt", "note1.txt", "d/note1.txt", "*"] {
         w.write(n, "now");
     }
-    w.restore_with(&c, restore::Options { paths: vec!["note[1].txt".into(), "*".into()], ..Default::default() }).unwrap();
-    assert_eq!((w.read("note[1].txt"), w.read("note1.txt"), w.read("*")), ("then".into(), "now".into(), "then".into()));
+    w.restore_with(
+        &c,
+        restore::Options { paths: vec!["note[1].txt".into(), "*".into()], ..Default::default() },
+    )
+    .unwrap();
+    assert_eq!(
+        (w.read("note[1].txt"), w.read("note1.txt"), w.read("*")),
+        ("then".into(), "now".into(), "then".into())
+    );
     w.restore_with(&c, restore::Options { globs: vec!["note*.txt".into()], ..Default::default() }).unwrap();
     assert_eq!((w.read("note1.txt"), w.read("d/note1.txt")), ("then".into(), "then".into()));
 }

@@ -367,9 +367,14 @@ fn r122_hostile_operations() {
         assert_eq!(e.code, Code::UnsafePath, "{path}: {e:?}");
         forge(path, &op.record.id, "running");
         fs::write(&journal, format!("{{\"op\":\"{}\",\"root\":\"x\"}}", op.record.id)).unwrap();
-        let e = Workspace::open(&w.root(), w.surroundings.clone()).map(|_| ()).unwrap_err();
-        assert_eq!(e.code, Code::UnsafePath, "{path}: {e:?}");
-        fs::remove_file(&journal).unwrap();
+        // Reading goes on; nothing is changed until a person sets it aside.
+        assert!(w.open().recovered.unwrap().contains("could not be taken back"));
+        assert!(!w.open().rows().unwrap().all.is_empty());
+        assert_eq!(w.undo().unwrap_err().code, Code::UnsafePath, "{path}");
+        assert_eq!(w.record(Default::default()).map(|_| ()).unwrap_err().code, Code::UnsafePath, "{path}");
+        let v = w.open().verify(true, &Control::default()).unwrap();
+        assert!(v["repaired"][0].as_str().unwrap().starts_with("journal"), "{v:#}");
+        assert!(!journal.exists());
         untouched(&before, &w.root(), path);
         untouched(&out, &outside, path);
     }
@@ -378,8 +383,11 @@ fn r122_hostile_operations() {
     fs::create_dir(w.path(".backstitch-tmp-x")).unwrap();
     forge("a", id, "running");
     fs::write(&journal, format!("{{\"op\":\"{id}\",\"root\":\"x\"}}")).unwrap();
-    let e = Workspace::open(&w.root(), w.surroundings.clone()).map(|_| ()).unwrap_err();
-    assert_eq!(e.code, Code::StoreDamaged, "{e:?}");
+    assert!(w.open().recovered.is_none_or(|r| !r.contains("put back")));
+    untouched(&out, &outside, id);
+    assert_eq!(w.undo().unwrap_err().code, Code::StoreDamaged);
+    w.open().verify(true, &Control::default()).unwrap();
+    assert_eq!(w.undo().unwrap_err().code, Code::NothingToUndo);
     untouched(&out, &outside, id);
 }
 

@@ -3,8 +3,7 @@
 use backstitch::{
     checkpoint,
     error::Code,
-    names,
-    restore,
+    names, restore,
     undo::{OnConflict, Options as UndoOptions},
     workspace::Control,
 };
@@ -87,7 +86,8 @@ fn r18_refuse_changes_nothing_and_overwrite_is_saved_first() {
     w.restore(&c);
     w.write("f", "mine");
     let before = w.model();
-    let with = |p| w.open().undo(&UndoOptions { on_conflict: Some(p), ..Default::default() }, &Control::default());
+    let with =
+        |p| w.open().undo(&UndoOptions { on_conflict: Some(p), ..Default::default() }, &Control::default());
     let e = with(OnConflict::Refuse).unwrap_err();
     assert_eq!((e.code, e.list.as_slice()), (Code::Conflict, &["f".to_owned()][..]));
     before.assert_same(&w.model(), &Compare::untouched(), "refused");
@@ -133,7 +133,11 @@ fn r20_a_busy_file_is_kept_and_can_be_restored_later() {
 fn r22_a_deleted_row_comes_back_by_undo() {
     let w = World::new();
     w.write("a", "1");
-    let c = w.record(checkpoint::Options { label: Some("base".into()), ..Default::default() }).unwrap().checkpoint.unwrap();
+    let c = w
+        .record(checkpoint::Options { label: Some("base".into()), ..Default::default() })
+        .unwrap()
+        .checkpoint
+        .unwrap();
     let d = w.checkpoint();
     let tree = w.model();
     w.open().delete(&[&c, &d]).unwrap();
@@ -176,10 +180,11 @@ fn r136_redo_is_refused_with_a_reason_after_a_new_edit() {
     w.restore(&rows[0]);
     assert_eq!(w.redo().unwrap_err().code, Code::NothingToRedo);
     let first = w.open().operations().unwrap()[0].record.id.clone();
-    assert!(w
-        .open()
-        .undo(&UndoOptions { operation: Some(first), ..Default::default() }, &Control::default())
-        .is_ok());
+    assert!(
+        w.open()
+            .undo(&UndoOptions { operation: Some(first), ..Default::default() }, &Control::default())
+            .is_ok()
+    );
 }
 
 #[test]
@@ -200,7 +205,8 @@ fn t22_an_editor_saving_between_look_and_write_keeps_its_save() {
     assert_eq!(e.code, Code::PlanChanged);
     before.assert_same(&w.model(), &Compare::untouched(), "refused");
     w.write("f", "now");
-    let o = w.restore_with(&c, restore::Options { plan: Some(plan.plan.clone()), ..Default::default() }).unwrap();
+    let o =
+        w.restore_with(&c, restore::Options { plan: Some(plan.plan.clone()), ..Default::default() }).unwrap();
     assert_eq!(o.plan, plan.plan, "preview and real run are one plan");
     let shape = |o: &backstitch::operation::Outcome| {
         o.items.iter().map(|i| (i.path.clone(), i.action, i.reason.clone())).collect::<Vec<_>>()
@@ -250,7 +256,9 @@ fn r134_named_row_single_file_recovery_point() {
     w.write("src/a.ts", "now");
     w.write("src/b.ts", "now");
     let c = w.find("before refactor").unwrap();
-    let o = w.restore_with(&c, restore::Options { paths: vec!["src/a.ts".into()], ..Default::default() }).unwrap();
+    let o = w
+        .restore_with(&c, restore::Options { paths: vec!["src/a.ts".into()], ..Default::default() })
+        .unwrap();
     assert_eq!(o.items.len(), 1);
     assert_eq!((w.read("src/a.ts"), w.read("src/b.ts")), ("then".into(), "now".into()));
     let safety = w.find(&o.safety.unwrap()).unwrap();

@@ -19,10 +19,21 @@ fn round(seed: u64) {
     let third = w.model();
     let what = |s: &str| format!("seed {seed}: {s}");
     let o = w.restore(&a);
-    assert!(!o.partial, "seed {seed}: {:#?}", o.items.iter().filter(|i| i.action.as_str() == "conflict" || i.action.as_str() == "keep").collect::<Vec<_>>());
+    assert!(
+        !o.partial,
+        "seed {seed}: {:#?}",
+        o.items
+            .iter()
+            .filter(|i| i.action.as_str() == "conflict" || i.action.as_str() == "keep")
+            .collect::<Vec<_>>()
+    );
     same(&first, &w.model(), &what("restore of the first"));
     let o = w.undo().unwrap();
-    assert!(!o.partial, "seed {seed}: {:#?}", o.items.iter().filter(|i| !i.action.changes()).collect::<Vec<_>>());
+    assert!(
+        !o.partial,
+        "seed {seed}: {:#?}",
+        o.items.iter().filter(|i| !i.action.changes()).collect::<Vec<_>>()
+    );
     same(&third, &w.model(), &what("undo"));
     w.restore(&b);
     same(&second, &w.model(), &what("restore of the second"));

@@ -29,7 +29,10 @@ impl World {
         let surroundings = Surroundings {
             home: Some(dir.path().join("home")),
             store_base: dir.path().join("data"),
-            settings: vec![("BACKSTITCH_DURABILITY".into(), "none".into()), ("BACKSTITCH_FREE_FLOOR".into(), "0".into())],
+            settings: vec![
+                ("BACKSTITCH_DURABILITY".into(), "none".into()),
+                ("BACKSTITCH_FREE_FLOOR".into(), "0".into()),
+            ],
             ..Surroundings::default()
         };
         World { dir, surroundings }
