@@ -48,8 +48,14 @@ pub fn read_stdin(interrupt: &AtomicBool) -> Result<Vec<u8>> {
 
 /// Asks on the terminal; only `y` and `yes` mean yes.
 pub fn yes(question: &str, interrupt: &AtomicBool) -> Result<bool> {
+    let line = line(&format!("{question} [y/N] "), interrupt)?;
+    Ok(line.eq_ignore_ascii_case(b"y") || line.eq_ignore_ascii_case(b"yes"))
+}
+
+/// Asks on the terminal for one line; empty at its end.
+pub fn line(question: &str, interrupt: &AtomicBool) -> Result<Vec<u8>> {
     let mut err = io::stderr().lock();
-    let _ = write!(err, "{question} [y/N] ");
+    let _ = write!(err, "{question}");
     let _ = err.flush();
     drop(err);
     let mut answer = Vec::new();
@@ -61,5 +67,5 @@ pub fn yes(question: &str, interrupt: &AtomicBool) -> Result<bool> {
         }
     }
     let line = answer.split(|b| *b == b'\n').next().unwrap_or_default();
-    Ok(line.trim_ascii().eq_ignore_ascii_case(b"y") || line.trim_ascii().eq_ignore_ascii_case(b"yes"))
+    Ok(line.trim_ascii().to_vec())
 }

@@ -11,6 +11,7 @@ use backstitch::{
     error::{Code, Error, Result},
     names,
     record::Checkpoint,
+    session::{self, Session},
     workspace::{Control, Rows, Surroundings, Workspace},
 };
 
@@ -83,6 +84,11 @@ fn surroundings(g: &Global) -> Result<Surroundings> {
     Ok(s)
 }
 
+fn sorted(mut ids: Vec<String>) -> Vec<String> {
+    ids.sort();
+    ids
+}
+
 impl Context {
     fn new(g: Global, ui: Ui, surroundings: Surroundings) -> Context {
         let interrupt = Arc::new(AtomicBool::new(false));
@@ -113,7 +119,8 @@ impl Context {
 
     /// The workspace of the named folder.
     pub fn workspace(&self) -> Result<Workspace> {
-        let ws = Workspace::open(&self.folder, self.surroundings.clone())?;
+        let mut ws = Workspace::open(&self.folder, self.surroundings.clone())?;
+        ws.interrupted_by(Arc::clone(&self.interrupt));
         if let Some(said) = &ws.recovered {
             self.ui.recovered(said);
         }
@@ -138,6 +145,29 @@ impl Context {
         let numbered = name.starts_with("turn:") || name.starts_with("prompt:");
         let session = if numbered { self.surroundings.session.as_deref() } else { self.session.as_deref() };
         names::resolve(rows, &name, session)
+    }
+
+    /// The session that a command is about: the one in its words, else of `--session` or the environment, else the only
+    /// one there is.
+    ///
+    /// # Errors
+    /// `ambiguous` with the list; `no-such-session`.
+    pub fn known_session(&self, ws: &Workspace, named: Option<&str>) -> Result<Session> {
+        let mut all = ws.sessions()?;
+        let named = named.or(self.surroundings.session.as_deref());
+        let at = match named {
+            Some(id) => all.iter().position(|s| s.record.id == id).ok_or_else(|| session::no_session(id))?,
+            None if all.len() > 1 => {
+                return Err(Error::new(Code::Ambiguous, "there is more than one session")
+                    .list(sorted(all.into_iter().map(|s| s.record.id).collect()))
+                    .hint("name one with --session"));
+            }
+            None if all.is_empty() => {
+                return Err(Error::new(Code::NoSuchSession, "there is no session here"));
+            }
+            None => 0,
+        };
+        Ok(all.swap_remove(at))
     }
 
     /// Some commands are a person's (SEMANTICS 36). For commands that need no workspace.

@@ -91,6 +91,29 @@ pub fn list(ws: &Workspace, named: &Path, list: &[OsString]) -> Result<Vec<BStri
     Ok(out)
 }
 
+/// Some paths, and those of them that lie outside the workspace.
+pub fn sorted<'a>(
+    ws: &Workspace,
+    named: &Path,
+    list: &'a [OsString],
+) -> Result<(Vec<BString>, Vec<&'a OsString>)> {
+    let (mut inside, mut outside) = (Vec::new(), Vec::new());
+    if list.is_empty() {
+        return Ok((inside, outside));
+    }
+    let base = base(ws, named);
+    for p in list {
+        match one(ws, &base, p) {
+            Ok(path) => inside.push(path),
+            Err(e) if e.code == Code::UnsafePath => outside.push(p),
+            Err(e) => return Err(e),
+        }
+    }
+    inside.sort_unstable();
+    inside.dedup();
+    Ok((inside, outside))
+}
+
 /// Some paths to which a call is limited; none where one of them is the workspace itself.
 pub fn scope(ws: &Workspace, named: &Path, paths: &[OsString]) -> Result<Vec<BString>> {
     let all = list(ws, named, paths)?;

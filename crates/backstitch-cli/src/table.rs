@@ -9,7 +9,7 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::{Args, Parser, Subcommand, ValueHint};
 
 use self::words::recordable;
-pub use self::words::{Color, Kind, OnConflict, Page, Retention, Scope};
+pub use self::words::{Color, Kind, OnConflict, Page, Retention, Scope, Status};
 
 /// Checkpoint and rewind for folders that coding agents work in.
 ///
@@ -123,12 +123,26 @@ pub enum Command {
     /// terminal, a plan that overwrites or deletes is shown and asked about first; an answer other than yes changes
     /// nothing and ends with exit code 130.
     Restore(Restore),
+    /// Take back what a session did in a turn and all later ones, and nothing else. Can be undone.
+    ///
+    /// A path is changed only if it still holds what the session left there. On a terminal, a plan that overwrites or
+    /// deletes is shown and asked about first; an answer other than yes changes nothing and ends with exit code 130.
+    Rewind(Rewind),
     /// Take back the newest operation not yet undone, on the paths that it changed only.
     Undo(Walk),
     /// Take back the newest undo.
     Redo(Walk),
     /// List the operations, newest first.
     Operations(Operations),
+    /// Begin, end and bind the turns of a session: what a host calls around a prompt.
+    #[command(subcommand)]
+    Turn(Turn),
+    /// Record both ends of a tool call: what a host calls around a tool.
+    #[command(subcommand)]
+    Tool(Tool),
+    /// List, show, fork, end and delete sessions.
+    #[command(subcommand)]
+    Session(Session),
     /// Tell about workspace, store, size, budget, coverage, and what is not covered.
     Status,
     /// Check every object and every row of the store; name the checkpoints that are hit.
@@ -184,7 +198,10 @@ pub struct Checkpoint {
     /// Id of the conversation's entry.
     #[arg(long, value_name = "ID", allow_hyphen_values = true)]
     pub entry: Option<String>,
-    /// The host's key of the turn.
+    /// The host's key of the turn that the row belongs to.
+    ///
+    /// Without it, rows of a session of the kinds `turn`, `tool` and `agent-run` belong to its open turn, and one of kind
+    /// `prompt` begins a new one.
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     pub turn: Option<String>,
     /// The sub-agent.
@@ -222,7 +239,7 @@ pub struct List {
     /// At most this many rows.
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
-    /// All rows: those of tools and sub-agents, and of branches of a conversation that were left, as well.
+    /// All rows: those of tools and sub-agents, and of turns that a rewind took back, as well.
     #[arg(long)]
     pub all: bool,
     /// Oldest first.
@@ -344,6 +361,188 @@ pub struct Restore {
     pub paths: Vec<OsString>,
 }
 
+/// `rewind`
+#[derive(Args, Debug)]
+pub struct Rewind {
+    /// The first turn to take back (`N`, `turn:N` or `prompt:N`), or a checkpoint: the turns after it. On a terminal, a
+    /// list to choose from where it is left out.
+    #[arg(value_name = "TURN")]
+    pub to: Option<OsString>,
+    /// What happens to a path that is not as the session left it [default: keep].
+    #[arg(long, value_name = "WHAT")]
+    pub on_conflict: Option<OnConflict>,
+    /// Also what changed while a turn ran, but outside its tool calls.
+    #[arg(long)]
+    pub include_unattributed: bool,
+    /// Only paths that match (syntax of ignore files, relative to the workspace); may be repeated.
+    #[arg(long, value_name = "PATTERN", allow_hyphen_values = true)]
+    pub glob: Vec<String>,
+    /// Show the plan; change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Delete nothing.
+    #[arg(long)]
+    pub no_delete: bool,
+    /// No safety checkpoint in the list; a path whose present bytes no listed checkpoint holds is kept.
+    #[arg(long)]
+    pub no_safety: bool,
+    /// Files outside the workspace as well, as far as the session changed any.
+    #[arg(long)]
+    pub outside: bool,
+    /// A path with unsaved text in an editor: left alone; may be repeated.
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath, allow_hyphen_values = true)]
+    pub busy: Vec<OsString>,
+    /// Apply only if the plan is exactly the one with this digest (from `--dry-run`).
+    #[arg(long, value_name = "DIGEST")]
+    pub plan: Option<String>,
+    /// Setuid, setgid and capabilities come back.
+    #[arg(long)]
+    pub privileged: bool,
+    /// Do not ask.
+    #[arg(long)]
+    pub yes: bool,
+    /// Also while another session's tool runs.
+    #[arg(long)]
+    pub force: bool,
+    /// Only these, with all below.
+    #[arg(last = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<OsString>,
+}
+
+/// `turn`
+#[derive(Debug, Subcommand)]
+pub enum Turn {
+    /// Record the state before a turn. The same key gives the same row.
+    ///
+    /// A turn of the session that was left open is ended first, as `crashed`.
+    Begin(TurnBegin),
+    /// Record the state after the open turn, or the one with this key.
+    ///
+    /// Without an open turn nothing happens; a turn that was ended gives its row again.
+    End(TurnEnd),
+    /// Give the oldest turn without one, or the one with this key, the id of its conversation entry. The first one stays.
+    Bind(TurnBind),
+}
+
+/// `turn begin`
+#[derive(Args, Debug)]
+pub struct TurnBegin {
+    /// The host's key of the turn.
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
+    pub key: Option<String>,
+    /// The prompt.
+    #[arg(long, value_name = "TEXT", conflicts_with = "prompt_file", allow_hyphen_values = true)]
+    pub prompt: Option<OsString>,
+    /// Read the prompt from a file; `-` is standard input.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub prompt_file: Option<PathBuf>,
+    /// Id of the conversation's entry, where it is known already.
+    #[arg(long, value_name = "ID", allow_hyphen_values = true)]
+    pub entry: Option<String>,
+    /// Return when the row is recorded: this is always so on the command line.
+    #[arg(long, conflicts_with = "no_wait")]
+    pub wait: bool,
+    /// For hosts that cannot wait: understood, but a command that has ended records nothing, so it waits all the same.
+    #[arg(long)]
+    pub no_wait: bool,
+}
+
+/// `turn end`
+#[derive(Args, Debug)]
+pub struct TurnEnd {
+    /// The host's key of the turn.
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
+    pub key: Option<String>,
+    /// How it ended.
+    #[arg(long, value_name = "STATUS", default_value = "completed")]
+    pub status: Status,
+}
+
+/// `turn bind`
+#[derive(Args, Debug)]
+pub struct TurnBind {
+    /// Id of the conversation's entry.
+    #[arg(long, value_name = "ID", required = true, allow_hyphen_values = true)]
+    pub entry: String,
+    /// The host's key of the turn.
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
+    pub key: Option<String>,
+}
+
+/// `tool`
+#[derive(Debug, Subcommand)]
+pub enum Tool {
+    /// Record the state before a tool call: of the paths that it names, else of the whole workspace.
+    Before(ToolCall),
+    /// Record the state after a tool call; the paths of its `before` are looked at again.
+    After(ToolCall),
+}
+
+/// `tool before`, `tool after`
+#[derive(Args, Debug)]
+pub struct ToolCall {
+    /// The host's id of the call; both ends have the same. A repeated end of one call is the same row.
+    #[arg(long, value_name = "ID", allow_hyphen_values = true)]
+    pub call: Option<String>,
+    /// The tool.
+    #[arg(long, value_name = "NAME", allow_hyphen_values = true)]
+    pub tool: Option<String>,
+    /// The sub-agent.
+    #[arg(long, value_name = "ID", allow_hyphen_values = true)]
+    pub agent: Option<String>,
+    /// Paths that the tool names, relative to the current folder. One outside the workspace is left out, with a warning
+    /// and exit code 3.
+    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub paths: Vec<OsString>,
+}
+
+/// `session`
+#[derive(Debug, Subcommand)]
+pub enum Session {
+    /// List sessions, the one with the newest checkpoint first.
+    List,
+    /// Show a session and the checkpoints of its line, oldest first: a fork's line begins with its parent's.
+    Show(SessionName),
+    /// Start a session from a checkpoint of another. Nothing is copied.
+    Fork(Fork),
+    /// Mark a session as ended; an open turn ends as `crashed`.
+    End(SessionName),
+    /// Move all checkpoints of a session to the trash. `undo` brings them back.
+    Delete(SessionDelete),
+    /// Remove a session for good. Not available in this version: refused.
+    Purge(SessionName),
+}
+
+/// One session.
+#[derive(Args, Debug)]
+pub struct SessionName {
+    /// The session [default: the one of `--session`, else `BACKSTITCH_SESSION`, else the only one].
+    #[arg(value_name = "SESSION")]
+    pub id: Option<String>,
+}
+
+/// `session fork`
+#[derive(Args, Debug)]
+pub struct Fork {
+    /// Id of the new session.
+    #[arg(value_name = "NEW")]
+    pub new: String,
+    /// The checkpoint at which it starts.
+    #[arg(long, value_name = "CHECKPOINT", required = true)]
+    pub from: OsString,
+}
+
+/// `session delete`
+#[derive(Args, Debug)]
+pub struct SessionDelete {
+    /// The session.
+    #[arg(value_name = "SESSION")]
+    pub id: String,
+    /// Also where a turn of it is open, or other sessions were forked from it.
+    #[arg(long)]
+    pub force: bool,
+}
+
 /// `undo`, `redo`
 #[derive(Args, Debug)]
 pub struct Walk {
@@ -362,6 +561,9 @@ pub struct Walk {
     /// Show the plan of one step; change nothing.
     #[arg(long)]
     pub dry_run: bool,
+    /// Apply one step, only if its plan is exactly the one with this digest (from `--dry-run`).
+    #[arg(long, value_name = "DIGEST")]
+    pub plan: Option<String>,
     /// Setuid, setgid and capabilities come back.
     #[arg(long)]
     pub privileged: bool,
@@ -567,9 +769,7 @@ mod tests {
 
     #[test]
     fn commands_of_later_issues_do_not_exist() {
-        for name in
-            ["rewind", "revert", "turn", "tool", "session", "prune", "gc", "forget", "sync", "serve", "mcp"]
-        {
+        for name in ["revert", "prune", "gc", "forget", "sync", "serve", "mcp"] {
             assert!(Cli::try_parse_from(["backstitch", name]).is_err(), "{name}");
         }
     }

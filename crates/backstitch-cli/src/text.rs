@@ -99,6 +99,20 @@ pub fn count(n: u64, one: &str) -> String {
     format!("{n} {one}{}", if n == 1 { "" } else { "s" })
 }
 
+/// `1, 3-5` of ascending numbers.
+pub fn numbers(list: &[u64]) -> String {
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for n in list {
+        match runs.last_mut() {
+            Some((_, end)) if *end + 1 == *n => *end = *n,
+            _ => runs.push((*n, *n)),
+        }
+    }
+    let shown: Vec<String> =
+        runs.iter().map(|(a, b)| if a == b { a.to_string() } else { format!("{a}-{b}") }).collect();
+    shown.join(", ")
+}
+
 /// Ids cut to what still finds exactly one row.
 pub struct ShortIds(Vec<String>, Vec<String>);
 
@@ -255,6 +269,13 @@ mod tests {
         assert_eq!(sentence("take 0123456789abcdef"), "take 0123456789abcdef");
         assert_eq!(sentence("try `backstitch list`"), "try `backstitch list`");
         assert_eq!(sentence("a\x1bb"), "a\\u{1b}b.");
+    }
+
+    #[test]
+    fn runs_of_numbers() {
+        for (list, want) in [(&[][..], ""), (&[3], "3"), (&[1, 3, 4, 5, 7], "1, 3-5, 7")] {
+            assert_eq!(numbers(list), want);
+        }
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! `checkpoint`
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, ffi::OsStr, path::Path};
 
 use backstitch::{
     checkpoint::{Options, Outcome},
     error::{Error, Result},
     settings::show_bytes,
     view,
+    workspace::Workspace,
 };
 use serde_json::{Value, json};
 
@@ -21,11 +22,7 @@ use crate::{
 
 /// Records the present state.
 pub fn run(cx: &Context, a: Checkpoint) -> Result<u8> {
-    let prompt = match (&a.prompt, &a.prompt_file) {
-        (Some(text), _) => Some(text.to_string_lossy().into_owned()),
-        (None, Some(file)) => Some(read_prompt(cx, file)?),
-        (None, None) => None,
-    };
+    let prompt = prompt(cx, a.prompt.as_deref(), a.prompt_file.as_deref())?;
     let mut ws = cx.workspace()?;
     let first = !ws.has_store();
     let paths = inside::scope(&ws, &cx.folder, &a.paths)?;
@@ -45,15 +42,29 @@ pub fn run(cx: &Context, a: Checkpoint) -> Result<u8> {
         paths,
         ..Options::default()
     };
-    let out = ws.checkpoint(&options, &cx.control())?;
+    let out = ws.checkpoint_in_turn(&options, &cx.control())?;
     cx.progress.stop();
     if cx.ui.json {
-        let row = out.checkpoint.as_ref().map_or(Value::Null, |c| view::checkpoint(&ws, c));
-        cx.ui.document(json!({"checkpoint": row, "warnings": out.warnings}))?;
+        document(cx, &ws, &out)?;
     } else {
         tell(cx, &out, first)?;
     }
     Ok(if out.is_partial() { PARTIAL } else { 0 })
+}
+
+/// The document about a row.
+pub fn document(cx: &Context, ws: &Workspace, out: &Outcome) -> Result<()> {
+    let row = out.checkpoint.as_ref().map_or(Value::Null, |c| view::checkpoint(ws, c));
+    cx.ui.document(json!({"checkpoint": row, "warnings": out.warnings}))
+}
+
+/// A prompt as text or from a file.
+pub fn prompt(cx: &Context, text: Option<&OsStr>, file: Option<&Path>) -> Result<Option<String>> {
+    match (text, file) {
+        (Some(text), _) => Ok(Some(text.to_string_lossy().into_owned())),
+        (None, Some(file)) => read_prompt(cx, file).map(Some),
+        (None, None) => Ok(None),
+    }
 }
 
 fn read_prompt(cx: &Context, file: &Path) -> Result<String> {
@@ -87,7 +98,7 @@ fn tell(cx: &Context, out: &Outcome, first: bool) -> Result<()> {
 }
 
 /// What was left out: against the rules always, by rule with `-v`, and counted in one line.
-fn tell_skips(cx: &Context, out: &Outcome) {
+pub fn tell_skips(cx: &Context, out: &Outcome) {
     let mut by_reason: BTreeMap<(bool, &str), u64> = BTreeMap::new();
     for s in &out.skips {
         *by_reason.entry((s.reason.by_rule(), s.reason.as_str())).or_default() += 1;

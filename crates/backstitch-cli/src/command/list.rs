@@ -1,12 +1,12 @@
 //! `list`
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use backstitch::{
     error::{Code, Error, Result},
     names,
     record::{Checkpoint, Kind, State},
-    view,
+    session, view,
 };
 use serde_json::{Value, json};
 
@@ -29,6 +29,7 @@ pub fn run(cx: &Context, a: &List) -> Result<u8> {
     let kind: Option<Kind> = a.kind.map(Into::into);
     let ws = cx.workspace()?;
     let rows = cx.rows(&ws)?;
+    let left = session::abandoned(&rows, &ws.operations()?);
     let hidden = |k: Kind| !a.all && kind.is_none() && matches!(k, Kind::Tool | Kind::AgentRun);
     let mut chosen: Vec<&Checkpoint> = rows
         .all
@@ -38,6 +39,7 @@ pub fn run(cx: &Context, a: &List) -> Result<u8> {
             let r = &c.record;
             kind.is_none_or(|k| k == r.kind)
                 && !hidden(r.kind)
+                && (a.all || !left.contains(r.id.as_str()))
                 && since.is_none_or(|t| r.created_ms >= t)
                 && cx.session.as_ref().is_none_or(|s| r.session.as_ref() == Some(s))
         })
@@ -68,6 +70,9 @@ pub fn run(cx: &Context, a: &List) -> Result<u8> {
             .iter()
             .map(|c| {
                 let mut v = view::checkpoint(&ws, c);
+                if let Some(m) = v.as_object_mut() {
+                    m.insert("abandoned".to_owned(), left.contains(c.record.id.as_str()).into());
+                }
                 if let Some(m) = v.as_object_mut().filter(|_| a.check) {
                     let why = broken.get(c.record.id.as_str());
                     m.insert("restorable".to_owned(), why.is_none().into());
@@ -82,7 +87,7 @@ pub fn run(cx: &Context, a: &List) -> Result<u8> {
     } else {
         let ids = ShortIds::of(&rows);
         let table: Vec<Vec<Cell>> =
-            chosen.iter().map(|c| line(cx, &ids, c, broken.get(c.record.id.as_str()))).collect();
+            chosen.iter().map(|c| line(cx, &ids, c, broken.get(c.record.id.as_str()), &left)).collect();
         cx.ui.print(text::columns(&table, cx.ui.width(), cx.ui.colour))?;
         cx.ui.finish()?;
         let unfit = chosen.iter().filter(|c| broken.contains_key(c.record.id.as_str())).count() as u64;
@@ -90,7 +95,8 @@ pub fn run(cx: &Context, a: &List) -> Result<u8> {
             cx.ui.warn(&format!("{} cannot be restored", text::count(unfit, "checkpoint")));
         }
         if chosen.is_empty() && !rows.all.is_empty() {
-            cx.ui.note("No checkpoint matches; `--all` lists those of tools as well.");
+            cx.ui
+                .note("No checkpoint matches; `--all` lists those of tools and of turns taken back as well.");
         }
     }
     // What could be listed is listed; damage is in the marks and the warnings.
@@ -117,7 +123,14 @@ pub fn marks(c: &Checkpoint, broken: Option<&String>) -> Vec<String> {
     marks
 }
 
-fn line(cx: &Context, ids: &ShortIds, c: &Checkpoint, broken: Option<&String>) -> Vec<Cell> {
+/// One row of the list.
+pub fn line(
+    cx: &Context,
+    ids: &ShortIds,
+    c: &Checkpoint,
+    broken: Option<&String>,
+    left: &HashSet<&str>,
+) -> Vec<Cell> {
     let r = &c.record;
     let id = if cx.ui.verbose { &r.id } else { ids.short(&r.id) };
     let kind = match r.turn {
@@ -128,7 +141,16 @@ fn line(cx: &Context, ids: &ShortIds, c: &Checkpoint, broken: Option<&String>) -
     if !cx.ui.verbose {
         about = text::cut(&about, 60);
     }
-    let marks = marks(c, broken);
+    let mut marks = marks(c, broken);
+    if let Some(phase) = &r.phase {
+        marks.insert(0, text::tame(phase));
+    }
+    if let Some(status) = r.status.as_deref().filter(|s| *s != "completed") {
+        marks.push(text::tame(status));
+    }
+    if left.contains(r.id.as_str()) {
+        marks.push("taken back".to_owned());
+    }
     if !marks.is_empty() {
         about = format!("[{}] {about}", marks.join(", "));
     }

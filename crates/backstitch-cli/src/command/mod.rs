@@ -9,9 +9,12 @@ mod health;
 mod list;
 mod operations;
 mod restore;
+mod rewind;
 mod rows;
+mod session;
 mod show;
 mod stores;
+mod turn;
 mod walk;
 
 use backstitch::error::Result;
@@ -19,7 +22,7 @@ use backstitch::error::Result;
 use crate::{
     context::Context,
     pages,
-    table::{Command, Config, Stores},
+    table::{Command, Config, Session, Stores, Tool, Turn},
 };
 
 /// Carries out a command; returns the exit code.
@@ -32,9 +35,21 @@ pub fn run(cx: &Context, command: Command) -> Result<u8> {
         Command::Cat(a) => files::cat(cx, &a),
         Command::Log(a) => files::log(cx, &a),
         Command::Restore(a) => restore::run(cx, a),
+        Command::Rewind(a) => rewind::run(cx, a),
         Command::Undo(a) => walk::run(cx, &a, walk::Direction::Undo),
         Command::Redo(a) => walk::run(cx, &a, walk::Direction::Redo),
         Command::Operations(a) => operations::run(cx, &a),
+        Command::Turn(Turn::Begin(a)) => turn::begin(cx, a),
+        Command::Turn(Turn::End(a)) => turn::end(cx, &a),
+        Command::Turn(Turn::Bind(a)) => turn::bind(cx, &a),
+        Command::Tool(Tool::Before(a)) => turn::tool(cx, a, true),
+        Command::Tool(Tool::After(a)) => turn::tool(cx, a, false),
+        Command::Session(Session::List) => session::list(cx),
+        Command::Session(Session::Show(a)) => session::show(cx, &a),
+        Command::Session(Session::Fork(a)) => session::fork(cx, &a),
+        Command::Session(Session::End(a)) => session::end(cx, &a),
+        Command::Session(Session::Delete(a)) => session::delete(cx, &a),
+        Command::Session(Session::Purge(_)) => session::purge(cx),
         Command::Status => health::status(cx),
         Command::Verify(a) => health::verify(cx, &a),
         Command::Doctor(a) => health::doctor(cx, &a),

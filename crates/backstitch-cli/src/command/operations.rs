@@ -1,7 +1,5 @@
 //! `operations`
 
-use std::collections::HashSet;
-
 use backstitch::{error::Result, operation::OpState, undo, view};
 use serde_json::{Value, json};
 
@@ -19,13 +17,7 @@ pub fn run(cx: &Context, a: &Operations) -> Result<u8> {
     let stacks = undo::stacks(&all, cx.session.as_deref());
     let id = |o: Option<&&backstitch::operation::Operation>| o.map(|o| o.record.id.clone());
     let (next_undo, next_redo) = (id(stacks.undo.last()), id(stacks.redo.last()));
-    // Newest first: an inverse that was itself taken back takes nothing back.
-    let mut undone: HashSet<&str> = HashSet::new();
-    for o in all.iter().rev().filter(|o| o.record.state == OpState::Done) {
-        if let Some(i) = o.record.inverts.as_deref().filter(|_| !undone.contains(o.record.id.as_str())) {
-            undone.insert(i);
-        }
-    }
+    let undone = undo::undone(&all);
     let shown: Vec<_> = all
         .iter()
         .rev()
@@ -76,7 +68,7 @@ pub fn run(cx: &Context, a: &Operations) -> Result<u8> {
                 Cell::styled(text::age(r.created_ms, cx.ui.verbose), style::DIM).right(),
                 Cell::new(r.kind.as_str()),
                 Cell::styled(what, style::CHANGED),
-                Cell::new(format!("{}{marks}", text::tame(&r.target))),
+                Cell::new(format!("{}{}{marks}", text::tame(&r.target), turns(&r.takes_back))),
             ]
         })
         .collect();
@@ -85,4 +77,13 @@ pub fn run(cx: &Context, a: &Operations) -> Result<u8> {
         cx.ui.note("No operation was carried out here yet.");
     }
     Ok(0)
+}
+
+/// `, turns 2-4 taken back`
+fn turns(list: &[u64]) -> String {
+    match list {
+        [] => String::new(),
+        [n] => format!(", turn {n} taken back"),
+        many => format!(", turns {} taken back", text::numbers(many)),
+    }
 }

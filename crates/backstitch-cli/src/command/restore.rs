@@ -134,6 +134,9 @@ fn why(reason: &str) -> String {
         "no-safety" => "no listed checkpoint holds its bytes",
         "changed" => "changed since by somebody else",
         "changed-after" => "changed by somebody else right after",
+        "shared" => "another session's tool ran at the same time",
+        "changed-between" => "changed by somebody else between two of the session's changes",
+        "unattributed" => "changed outside the session's tool calls; --include-unattributed takes it back",
         "deleted-by-other" => "deleted since by somebody else",
         "busy" => "open in an editor",
         "permission" => "no permission",
@@ -158,6 +161,10 @@ pub fn tell(ui: &Ui, out: &Outcome, back: &str) -> Result<()> {
             false => format!("{} {}", count(*a), verb(*a, false)),
         })
         .collect();
+    if !out.takes_back.is_empty() {
+        let one = if out.takes_back.len() == 1 { "turn" } else { "turns" };
+        ui.line(format!("takes back {one} {}", text::numbers(&out.takes_back)))?;
+    }
     let head = match (parts.is_empty(), out.dry_run) {
         (true, true) => "nothing to do".to_owned(),
         (true, false) => "nothing was to be done".to_owned(),
@@ -172,7 +179,8 @@ pub fn tell(ui: &Ui, out: &Outcome, back: &str) -> Result<()> {
             .map(|i| {
                 let mut path = text::name(&i.path);
                 if let Some(r) = i.reason.as_deref().filter(|r| !r.is_empty()) {
-                    path.push_str(&format!("  ({})", text::tame(&why(r))));
+                    let to = i.moved_to.as_ref().map(|p| format!(" to {}", text::name(p)));
+                    path.push_str(&format!("  ({}{})", text::tame(&why(r)), to.unwrap_or_default()));
                 }
                 vec![Cell::new(""), Cell::styled(label(i), colour(i)), Cell::new(path)]
             })

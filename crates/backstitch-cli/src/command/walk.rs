@@ -47,23 +47,33 @@ pub fn run(cx: &Context, a: &Walk, way: Direction) -> Result<u8> {
     if a.dry_run && a.steps > 1 {
         return Err(Error::new(Code::Usage, "--dry-run shows one step").hint("leave the number of steps out"));
     }
+    if a.plan.is_some() && a.steps > 1 {
+        return Err(Error::new(Code::Usage, "--plan is about one step").hint("leave the number of steps out"));
+    }
+    let on_conflict = a.on_conflict.map(|c| c.policy()).transpose()?;
     let ws = cx.workspace()?;
     ws.store()?;
-    let options = Options {
+    let mut options = Options {
         operation: a.operation.clone(),
         session: cx.surroundings.session.clone(),
-        on_conflict: a.on_conflict.map(Into::into),
+        on_conflict,
         dry_run: a.dry_run,
+        plan: a.plan.clone(),
         privileged: a.privileged,
     };
     // By default only what the operation itself left is changed; asked is before newer work is overwritten.
-    let ask = cx.ui.can_ask && !a.yes && !a.dry_run && options.on_conflict == Some(OnConflict::Overwrite);
+    let ask = cx.ui.can_ask
+        && !a.yes
+        && !a.dry_run
+        && options.plan.is_none()
+        && options.on_conflict == Some(OnConflict::Overwrite);
     if ask {
         let preview = step(cx, &ws, way, &Options { dry_run: true, ..options.clone() })?;
         cx.progress.clear();
         if restore::destroys(&preview) {
             restore::tell(&cx.ui, &preview, "")?;
             restore::agree(cx)?;
+            options.plan = Some(preview.plan);
         }
     }
     if a.steps == 1 {
@@ -71,15 +81,18 @@ pub fn run(cx: &Context, a: &Walk, way: Direction) -> Result<u8> {
         cx.progress.stop();
         return restore::finish(&cx.ui, &out, way.back());
     }
-    many(cx, &ws, a.steps, way, &options)
+    many(cx, &ws, a.steps, way, options)
 }
 
 /// Stops at the first error, and says how far it came.
-fn many(cx: &Context, ws: &Workspace, steps: u32, way: Direction, options: &Options) -> Result<u8> {
+fn many(cx: &Context, ws: &Workspace, steps: u32, way: Direction, mut options: Options) -> Result<u8> {
     let mut done: Vec<Outcome> = Vec::new();
     let mut stopped: Option<Error> = None;
     for _ in 0..steps {
-        match step(cx, ws, way, options) {
+        let result = step(cx, ws, way, &options);
+        // What was looked at was the first one.
+        options.plan = None;
+        match result {
             Ok(out) => done.push(out),
             Err(e) => {
                 stopped = Some(e);

@@ -1,6 +1,9 @@
 //! Values that are one of a few words.
 
-use backstitch::{record, undo};
+use backstitch::{
+    error::{Code, Error, Result},
+    record, undo,
+};
 use clap::{ValueEnum, builder::ValueParser};
 
 /// When to use colours.
@@ -86,14 +89,44 @@ pub enum OnConflict {
     Refuse,
     /// It is overwritten; the safety checkpoint holds it.
     Overwrite,
+    /// Both changes are merged, line by line. Not available in this version: refused.
+    Merge,
 }
 
-impl From<OnConflict> for undo::OnConflict {
-    fn from(c: OnConflict) -> Self {
-        match c {
-            OnConflict::Keep => undo::OnConflict::Keep,
-            OnConflict::Refuse => undo::OnConflict::Refuse,
-            OnConflict::Overwrite => undo::OnConflict::Overwrite,
+impl OnConflict {
+    /// As the library knows it.
+    pub fn policy(self) -> Result<undo::OnConflict> {
+        match self {
+            OnConflict::Keep => Ok(undo::OnConflict::Keep),
+            OnConflict::Refuse => Ok(undo::OnConflict::Refuse),
+            OnConflict::Overwrite => Ok(undo::OnConflict::Overwrite),
+            OnConflict::Merge => Err(Error::new(
+                Code::Usage,
+                "--on-conflict merge: merging comes later, it is not available in this version",
+            )
+            .hint("keep, refuse or overwrite; nothing was changed")),
+        }
+    }
+}
+
+/// How a turn ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Status {
+    /// It did what it was asked for.
+    Completed,
+    /// It failed.
+    Error,
+    /// It was stopped.
+    Cancelled,
+}
+
+impl Status {
+    /// The stable string.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Status::Completed => "completed",
+            Status::Error => "error",
+            Status::Cancelled => "cancelled",
         }
     }
 }

@@ -51,6 +51,20 @@ fn two_is_wrong_usage() {
         &["list", "--since", "sometime"],
         &["undo", "0"],
         &["undo", "2", "--dry-run"],
+        &["undo", "2", "--plan", "0123"],
+        &["undo", "--on-conflict", "merge"],
+        &["rewind", "1", "--on-conflict", "merge"],
+        &["rewind", "1", "--on-conflict", "both"],
+        &["turn", "end", "--status", "stopped"],
+        &["turn", "bind"],
+        &["turn", "begin", "--wait", "--no-wait"],
+        &["turn", "begin", "--session", "a/b"],
+        &["turn", "begin", "--prompt", "a", "--prompt-file", "b"],
+        &["tool", "during"],
+        &["tool", "before", "--session", ".."],
+        &["session", "fork", "new"],
+        &["session", "fork", "a b", "--from", "@"],
+        &["session", "purge", "x"],
         &["checkpoint", "--kind", "safety"],
         &["checkpoint", "--prompt", "a", "--prompt-file", "b"],
         &["diff", "--stat", "--patch"],
@@ -137,6 +151,13 @@ fn four_is_not_there() {
         (&["show", "turn:1"], "no-such-session"),
         (&["show", "s1/@"], "no-such-session"),
         (&["undo", "--operation", "zzz"], "no-such-operation"),
+        (&["rewind", "1"], "no-such-session"),
+        (&["rewind", "1", "--session", "s1"], "no-such-session"),
+        (&["session", "show", "s1"], "no-such-session"),
+        (&["session", "show"], "no-such-session"),
+        (&["session", "delete", "s1"], "no-such-session"),
+        (&["session", "fork", "s2", "--from", "nothing"], "no-such-checkpoint"),
+        (&["turn", "bind", "--entry", "e"], "no-such-checkpoint"),
         (&["undo"], "nothing-to-undo"),
         (&["redo"], "nothing-to-redo"),
         (&["stores", "delete", "nothing"], "no-such-store"),
@@ -165,6 +186,11 @@ fn four_is_a_folder_without_a_store() {
         &["operations"],
         &["verify"],
         &["log", "a"],
+        &["rewind", "1"],
+        &["session", "list"],
+        &["session", "show", "s"],
+        &["session", "delete", "s"],
+        &["turn", "bind", "--entry", "e"],
     ] {
         let e = w.fails(4, args);
         assert_eq!((code(&e), e["path"].as_str()), ("no-such-store", w.ws.to_str()), "{args:?}");
@@ -218,7 +244,9 @@ fn five_is_disabled() {
     let (w, _) = World::recorded();
     let mut cli = Cli::new(env!("CARGO_BIN_EXE_backstitch")).unwrap();
     cli.env("BACKSTITCH_STORE_DIR", w.cli.store_dir()).env("BACKSTITCH_DISABLE", "1");
-    assert_eq!(code(&w.fails_in(&cli, 5, &["checkpoint"])), "disabled");
+    for args in [&["checkpoint"][..], &["turn", "begin"], &["turn", "end"], &["tool", "before"]] {
+        assert_eq!(code(&w.fails_in(&cli, 5, args)), "disabled", "{args:?}");
+    }
 }
 
 #[test]
@@ -250,6 +278,8 @@ fn five_is_not_for_agents() {
         cli.env("BACKSTITCH_STORE_DIR", w.cli.store_dir()).env(variable, "x");
         for args in [
             &["delete", &id][..],
+            &["session", "delete", "s"],
+            &["session", "purge", "s"],
             &["disable"],
             &["config", "set", "threads", "1"],
             &["config", "trust"],
@@ -277,6 +307,8 @@ fn five_is_not_for_agents() {
 #[test]
 fn six_is_busy() {
     let (w, id) = World::changed();
+    w.json(&["turn", "begin", "--session", "s"]);
+    w.json(&["turn", "end"]);
     let store = Store::open(&w.cli.only_store().unwrap()).unwrap();
     let mut cli = Cli::new(env!("CARGO_BIN_EXE_backstitch")).unwrap();
     cli.env("BACKSTITCH_STORE_DIR", w.cli.store_dir()).env("BACKSTITCH_LOCK_WAIT", "0");
@@ -290,7 +322,14 @@ fn six_is_busy() {
     drop(shared);
     // Another process restores: everything that writes waits; readers do not.
     let exclusive = store.lock_exclusive("workspace", Duration::ZERO).unwrap();
-    for args in [&["checkpoint"][..], &["restore", &id], &["pin", &id]] {
+    for args in [
+        &["checkpoint"][..],
+        &["restore", &id],
+        &["pin", &id],
+        &["turn", "begin"],
+        &["tool", "before", "a.txt"],
+        &["rewind", "1", "--session", "s"],
+    ] {
         let e = w.fails_in(&cli, 6, args);
         assert_eq!(code(&e), "busy", "{args:?}");
         assert!(e["path"].is_string(), "{args:?}");

@@ -39,6 +39,7 @@ fn documents() -> (World, Map<String, Value>) {
     add("status", w.json(&["status"]));
     add("verify", w.json(&["verify"]));
     add("doctor", w.json(&["doctor", "--drill"]));
+    session(&w, &mut add);
     add("pin", w.json(&["pin", &first]));
     add("unpin", w.json(&["unpin", &first]));
     add("label", w.json(&["label", &first, "start"]));
@@ -85,6 +86,27 @@ fn documents() -> (World, Map<String, Value>) {
     (w, out)
 }
 
+/// One turn with one tool, taken back.
+fn session(w: &World, add: &mut dyn FnMut(&'static str, Value)) {
+    let s = ["--session", "7f3a"];
+    let run = |args: &[&str]| w.json(&[args, &s[..]].concat());
+    add("turn begin", run(&["turn", "begin", "--key", "k1", "--prompt", "Make it faster"]));
+    add("tool before", run(&["tool", "before", "--call", "c1", "--tool", "write", "a.txt"]));
+    w.write("a.txt", "one\nfaster\n");
+    add("tool after", run(&["tool", "after", "--call", "c1"]));
+    add("turn end", run(&["turn", "end"]));
+    add("turn bind", run(&["turn", "bind", "--entry", "e1"]));
+    add("session list", w.json(&["session", "list"]));
+    let mut shown = w.json(&["session", "show"]);
+    shown["checkpoints"].as_array_mut().unwrap().truncate(1);
+    add("session show", shown);
+    add("rewind", run(&["rewind", "1"]));
+    add("session fork", w.json(&["session", "fork", "7f3b", "--from", "7f3a/prompt:1"]));
+    add("session end", w.json(&["session", "end", "7f3b"]));
+    w.json(&["checkpoint", "--session", "scratch"]);
+    add("session delete", w.json(&["session", "delete", "scratch"]));
+}
+
 #[test]
 fn the_examples_of_the_reference_are_what_is_printed() {
     let (_w, found) = documents();
@@ -119,7 +141,14 @@ fn every_command_of_the_contract_has_its_shape() {
     holds(&d["show"]["checkpoint"]["summary"], "added modified deleted renamed");
     holds(&d["show"]["changes"][0], "path old_path status mode_change binary added removed");
     holds(&d["diff"], "from to changes patch");
-    for name in ["restore", "undo", "redo"] {
+    for name in ["turn begin", "turn end", "turn bind", "tool before", "tool after"] {
+        holds(&d[name]["checkpoint"], row);
+    }
+    holds(&d["turn bind"], "checkpoint bound");
+    holds(&d["session list"]["sessions"][0], "id parent ended created last rows turns open_turn");
+    holds(&d["session show"], "session checkpoints");
+    holds(&d["rewind"], "takes_back");
+    for name in ["restore", "rewind", "undo", "redo"] {
         holds(&d[name], "operation dry_run plan target safety items counts verified partial");
         holds(&d[name]["items"][0], "path action reason result");
     }

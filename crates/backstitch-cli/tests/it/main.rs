@@ -12,6 +12,8 @@ mod names;
 mod output;
 mod pages;
 mod restore;
+mod rewind;
+mod sessions;
 mod stores;
 mod support;
 mod terminal;

@@ -138,9 +138,13 @@ impl World {
         TreeModel::read_all(&self.ws).unwrap()
     }
 
+    /// All that counts of the stores: not the empty files that locks are taken on, nor the copy that speeds up listing.
     fn stores(&self) -> TreeModel {
+        let cache = |p: &str| p.contains("/locks/") || p.contains("/state/rows-");
         match self.cli.store_dir().exists() {
-            true => TreeModel::read_all(&self.cli.store_dir()).unwrap(),
+            true => TreeModel::read_all(&self.cli.store_dir())
+                .unwrap()
+                .filter(|p, _| !cache(&String::from_utf8_lossy(p))),
             false => TreeModel::empty(),
         }
     }

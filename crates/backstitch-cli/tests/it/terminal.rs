@@ -190,6 +190,90 @@ fn undo_asks_before_it_overwrites_newer_work() {
 }
 
 #[test]
+fn the_undo_that_was_shown_is_the_one_that_is_carried_out() {
+    let (w, id) = World::changed();
+    w.json(&["restore", &id]);
+    w.write("a.txt", "newer\n");
+    let mut s = Session::start(&w, &["undo", "--on-conflict", "overwrite"]);
+    s.until(Some(QUESTION));
+    w.write("a.txt", "changed while the question stood\n");
+    s.answer("y\n");
+    let (code, seen) = s.end();
+    assert_eq!(code, Some(5), "{seen}");
+    assert_eq!(w.read("a.txt"), "changed while the question stood\n");
+}
+
+/// Two turns that each wrote `a.txt`.
+fn two_turns() -> World {
+    let (w, _) = World::recorded();
+    let s = crate::sessions::Agent { w: &w, id: "s" };
+    for n in 1..=2 {
+        s.begin(&format!("k{n}"));
+        s.write(&format!("c{n}"), "a.txt", &format!("{n}\n"));
+        s.end();
+    }
+    w
+}
+
+#[test]
+fn a_turn_is_chosen_from_a_list() {
+    let w = two_turns();
+    let mut s = Session::start(&w, &["rewind"]);
+    let seen = s.until(Some("which turn, and all after it?"));
+    assert!(seen.contains("do k1") && seen.contains("do k2"), "{seen}");
+    s.answer("2\n");
+    assert!(s.until(Some(QUESTION)).contains("takes back turn 2"));
+    s.answer("y\n");
+    let (code, seen) = s.end();
+    assert_eq!(code, Some(0), "{seen}");
+    assert_eq!(w.read("a.txt"), "1\n");
+    // What was taken back is not offered again; nothing chosen, nothing done.
+    for (answer, want) in [("\n", 130), ("q\n", 130), ("2\n", 4), ("first\n", 4)] {
+        let mut s = Session::start(&w, &["rewind"]);
+        assert!(!s.until(Some("which turn, and all after it?")).contains("do k2"));
+        s.answer(answer);
+        let (code, seen) = s.end();
+        assert_eq!(code, Some(want), "{answer:?}\n{seen}");
+        assert_eq!(w.read("a.txt"), "1\n");
+    }
+}
+
+#[test]
+fn rewind_asks_and_is_bound_to_what_was_shown() {
+    let w = two_turns();
+    let mut s = Session::start(&w, &["rewind", "1"]);
+    s.until(Some(QUESTION));
+    s.answer("n\n");
+    assert_eq!(s.end().0, Some(130));
+    assert_eq!(w.read("a.txt"), "2\n");
+    let mut s = Session::start(&w, &["rewind", "1"]);
+    s.until(Some(QUESTION));
+    w.write("a.txt", "meanwhile\n");
+    s.answer("y\n");
+    assert_eq!(s.end().0, Some(5));
+    assert_eq!(w.read("a.txt"), "meanwhile\n");
+    w.write("a.txt", "2\n");
+    let (code, seen) = Session::start(&w, &["rewind", "1", "--yes"]).end();
+    assert!(code == Some(0) && !seen.contains(QUESTION), "{seen}");
+}
+
+#[test]
+fn a_signal_ends_the_waiting_for_a_lock() {
+    let (w, id) = World::changed();
+    let store = backstitch_store::Store::open(&w.cli.only_store().unwrap()).unwrap();
+    let held = store.lock_shared("workspace", std::time::Duration::ZERO).unwrap();
+    let mut s = Session::start(&w, &["restore", &id, "--yes"]);
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let begun = std::time::Instant::now();
+    kill_process(Pid::from_child(&s.child), Signal::TERM).unwrap();
+    s.until(Some("interrupted"));
+    let (code, seen) = s.end();
+    assert_eq!(code, Some(130), "{seen}");
+    assert!(begun.elapsed() < std::time::Duration::from_secs(4), "{seen}");
+    drop(held);
+}
+
+#[test]
 fn colours_on_a_terminal() {
     let (w, _) = World::changed();
     let (_, seen) = Session::start(&w, &["diff"]).end();
