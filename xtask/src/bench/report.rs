@@ -21,6 +21,10 @@ pub struct Samples {
     pub git: Vec<Duration>,
     /// The bare program's.
     pub bare: Vec<Duration>,
+    /// Our processor time; unlike the clock, it hardly depends on who else works.
+    pub ours_cpu: Vec<Duration>,
+    /// Git's.
+    pub git_cpu: Vec<Duration>,
     /// Whether somebody else worked on the machine at the time.
     pub disturbed: bool,
 }
@@ -128,8 +132,8 @@ impl Report {
     pub fn print(&self) {
         println!("{} ({})", self.tree.title(), self.head());
         println!(
-            "{:<14} {:>10} {:>10} {:>9} {:>10} {:>10} {:>3}  ",
-            "operation", "ours", "git", "git/ours", "bare", "ours/bare", "n"
+            "{:<14} {:>10} {:>10} {:>9} {:>10} {:>10} {:>10} {:>10} {:>3}",
+            "operation", "ours", "git", "git/ours", "bare", "ours/bare", "cpu ours", "cpu git", "n"
         );
         for samples in &self.samples {
             let time = |list: &[Duration]| middle(list).map_or("-".into(), show);
@@ -139,13 +143,15 @@ impl Report {
                 notes.push("busy machine".into());
             }
             println!(
-                "{:<14} {:>10} {:>10} {:>9} {:>10} {:>10} {:>3}  {}",
+                "{:<14} {:>10} {:>10} {:>9} {:>10} {:>10} {:>10} {:>10} {:>3}  {}",
                 samples.name,
                 time(&samples.ours),
                 time(&samples.git),
                 times(ratio(&samples.git, &samples.ours)),
                 time(&samples.bare),
                 times(ratio(&samples.ours, &samples.bare)),
+                time(&samples.ours_cpu),
+                time(&samples.git_cpu),
                 samples.ours.len(),
                 notes.join(", ")
             );
@@ -178,6 +184,7 @@ impl Report {
                 json!({
                     "operation": s.name,
                     "ours_s": seconds(&s.ours), "git_s": seconds(&s.git), "bare_s": seconds(&s.bare),
+                    "ours_cpu_s": seconds(&s.ours_cpu), "git_cpu_s": seconds(&s.git_cpu),
                     "median_s": { "ours": middle(&s.ours).map(|d| d.as_secs_f64()), "git": middle(&s.git).map(|d| d.as_secs_f64()),
                                   "bare": middle(&s.bare).map(|d| d.as_secs_f64()) },
                     "git_to_ours": ratio(&s.git, &s.ours), "ours_to_bare": ratio(&s.ours, &s.bare),

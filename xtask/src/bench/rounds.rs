@@ -172,12 +172,19 @@ impl Bench<'_> {
         all
     }
 
-    fn note(&mut self, operation: &str, who: Who, time: Duration, disturbed: bool) {
+    fn note(&mut self, operation: &str, who: Who, took: (Duration, Duration), disturbed: bool) {
+        let (time, cpu) = took;
         let samples: &mut Samples = self.report.samples(operation);
         samples.disturbed |= disturbed;
         match who {
-            Who::Ours => samples.ours.push(time),
-            Who::Git => samples.git.push(time),
+            Who::Ours => {
+                samples.ours.push(time);
+                samples.ours_cpu.push(cpu);
+            }
+            Who::Git => {
+                samples.git.push(time);
+                samples.git_cpu.push(cpu);
+            }
             Who::Bare => samples.bare.push(time),
         }
     }
@@ -189,6 +196,7 @@ impl Bench<'_> {
             for who in self.order(round) {
                 machine::sync();
                 let disturbed = machine::wait_for_peace();
+                let before_cpu = machine::children_cpu();
                 let time = match who {
                     Who::Ours => {
                         self.ours =
@@ -203,7 +211,8 @@ impl Bench<'_> {
                     }
                     Who::Bare => self.bare.walk(&self.tree)?,
                 };
-                self.note("first", who, time, disturbed);
+                let cpu = machine::children_cpu() - before_cpu;
+                self.note("first", who, (time, cpu), disturbed);
             }
         }
         self.report.first_store = tree_size(&self.ours.cli().only_store()?)?;
@@ -220,12 +229,14 @@ impl Bench<'_> {
             self.edit(edits)?;
             for who in self.order(round) {
                 let disturbed = machine::wait_for_peace();
+                let before_cpu = machine::children_cpu();
                 let time = match (who, &self.git) {
                     (Who::Ours, _) => self.ours.checkpoint(&self.tree)?.0,
                     (Who::Git, Some(git)) => git.snapshot(&self.tree)?.0,
                     _ => self.bare.walk(&self.tree)?,
                 };
-                self.note(name, who, time, disturbed);
+                let cpu = machine::children_cpu() - before_cpu;
+                self.note(name, who, (time, cpu), disturbed);
             }
         }
         Ok(())
@@ -253,8 +264,10 @@ impl Bench<'_> {
                         let before = if compare { Some(TreeModel::read(&self.tree)?) } else { None };
                         machine::sync();
                         let disturbed = machine::wait_for_peace();
+                        let before_cpu = machine::children_cpu();
                         let time = self.ours.restore(&self.tree, &id)?;
-                        self.note(name, who, time, disturbed);
+                        let cpu = machine::children_cpu() - before_cpu;
+                        self.note(name, who, (time, cpu), disturbed);
                         if let Some(before) = before {
                             self.compare(name, &target, &before)?;
                         }
@@ -265,14 +278,18 @@ impl Bench<'_> {
                         change(self, round)?;
                         machine::sync();
                         let disturbed = machine::wait_for_peace();
+                        let before_cpu = machine::children_cpu();
                         let time = git.restore(&self.tree, &id)?;
                         self.git = Some(git);
-                        self.note(name, who, time, disturbed);
+                        let cpu = machine::children_cpu() - before_cpu;
+                        self.note(name, who, (time, cpu), disturbed);
                     }
                     Who::Bare if name != "restore-half" => {
                         let disturbed = machine::wait_for_peace();
+                        let before_cpu = machine::children_cpu();
                         let time = self.bare.walk(&self.tree)?;
-                        self.note(name, who, time, disturbed);
+                        let cpu = machine::children_cpu() - before_cpu;
+                        self.note(name, who, (time, cpu), disturbed);
                     }
                     Who::Bare => {}
                 }
@@ -326,11 +343,13 @@ impl Bench<'_> {
         for round in 0..self.plan.long_rounds {
             machine::sync();
             let disturbed = machine::wait_for_peace();
+            let before_cpu = machine::children_cpu();
             let mut time = Duration::ZERO;
             for (number, folder) in folders.iter().enumerate() {
                 time += self.bare.create(folder, &self.plan.dir.join(format!("bare-{round}-{number}")))?;
             }
-            self.note("restore-half", Who::Bare, time, disturbed);
+            let cpu = machine::children_cpu() - before_cpu;
+            self.note("restore-half", Who::Bare, (time, cpu), disturbed);
         }
         Ok(())
     }
