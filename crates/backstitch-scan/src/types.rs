@@ -139,7 +139,8 @@ pub trait Sink: Sync {
 /// Why a sink did not take something.
 #[derive(Debug)]
 pub enum SinkError {
-    /// Reading this file failed: the path is listed as unreadable and the scan goes on.
+    /// Reading this file failed: the path is listed as unreadable and the scan goes on. An error of the kind
+    /// `QuotaExceeded` means that the sink takes no more: the path is listed with `budget`.
     Read(io::Error),
     /// The store failed: the scan ends with this.
     Fatal(Box<dyn std::error::Error + Send + Sync>),

@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     io::{self, Read},
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use backstitch_scan::{ChildId, Dir, DirIds, Kind, Sink, SinkError, Stat};
@@ -23,6 +24,41 @@ pub struct StoreSink<'a> {
     pub writer: &'a Writer,
     /// The owner that needs no meta line.
     pub owner: (u32, u32),
+    /// New content that this capture may add.
+    pub room: Room,
+}
+
+/// What may still be added.
+#[derive(Debug)]
+pub struct Room {
+    limit: u64,
+    used: AtomicU64,
+}
+
+impl Room {
+    /// At most this many bytes.
+    pub fn of(limit: u64) -> Room {
+        Room { limit, used: AtomicU64::new(0) }
+    }
+
+    /// As much as there is.
+    pub fn unlimited() -> Room {
+        Room::of(u64::MAX)
+    }
+
+    fn check(&self, size: u64) -> Result<(), SinkError> {
+        if self.used.load(Ordering::Relaxed).saturating_add(size) <= self.limit {
+            return Ok(());
+        }
+        let text = "the limit of one checkpoint is reached";
+        Err(SinkError::Read(io::Error::new(io::ErrorKind::QuotaExceeded, text)))
+    }
+
+    fn note(&self, size: u64, new: bool) {
+        if new {
+            self.used.fetch_add(size, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Per thread.
@@ -59,15 +95,21 @@ impl Sink for StoreSink<'_> {
     }
 
     fn file(&self, s: &mut Buffers, _path: &BStr, file: &mut File, stat: &Stat) -> Result<Oid, SinkError> {
+        self.room.check(stat.size)?;
         if stat.size <= WHOLE {
             let size = stat.size as usize;
             s.bytes.resize(size, 0);
             file.read_exact(&mut s.bytes).map_err(SinkError::Read)?;
-            return Ok(self.writer.blob(&mut s.scratch, &s.bytes).map_err(fatal)?.0);
+            let (oid, new) = self.writer.blob(&mut s.scratch, &s.bytes).map_err(fatal)?;
+            self.room.note(stat.size, new);
+            return Ok(oid);
         }
         let mut watched = Watched { file, failed: None };
         match self.writer.blob_from(&mut s.scratch, &mut watched, stat.size) {
-            Ok((oid, _)) => Ok(oid),
+            Ok((oid, new)) => {
+                self.room.note(stat.size, new);
+                Ok(oid)
+            }
             Err(e) => Err(match watched.failed {
                 Some(e) => SinkError::Read(e),
                 None => match e {

@@ -7,7 +7,7 @@ use backstitch_store::{Edit, Expect, Oid, Writer};
 use bstr::{BStr, BString, ByteSlice};
 
 use crate::{
-    capture::StoreSink,
+    capture::{Room, StoreSink},
     coverage::{self, Coverage, Document},
     error::{Code, Error, Result},
     paths,
@@ -185,7 +185,12 @@ fn scan_options<'a>(
 }
 
 /// Looks at the whole workspace. Nothing is visible in the store until the writer is finished.
-pub(crate) fn scan_all(ws: &Workspace, keep_covered: bool, control: &Control<'_>) -> Result<Option<Live>> {
+pub(crate) fn scan_all(
+    ws: &Workspace,
+    keep_covered: bool,
+    room: Room,
+    control: &Control<'_>,
+) -> Result<Option<Live>> {
     let rules = ws.rules()?;
     let never = ws.never();
     let table = Table::open(&table_dir(ws)?);
@@ -193,7 +198,7 @@ pub(crate) fn scan_all(ws: &Workspace, keep_covered: bool, control: &Control<'_>
     let progress = |entries: u64, _: u64| (control.progress)("looking", entries, 0);
     let options =
         scan_options(ws, &rules, &never, keep_covered, vouched(ws, table.as_ref()), control, &progress);
-    let sink = StoreSink { writer: &writer, owner: ws.owner() };
+    let sink = StoreSink { writer: &writer, owner: ws.owner(), room };
     let out = scan::scan(ws.root(), table.as_ref(), &sink, &options)?;
     if out.unbounded {
         return Ok(None);
@@ -231,7 +236,7 @@ pub(crate) fn scan_named(
     let writer = ws.store()?.writer()?;
     let progress = |entries: u64, _: u64| (control.progress)("looking", entries, 0);
     let options = scan_options(ws, &rules, &never, false, false, control, &progress);
-    let sink = StoreSink { writer: &writer, owner: ws.owner() };
+    let sink = StoreSink { writer: &writer, owner: ws.owner(), room: Room::unlimited() };
     let found = scan::scan_paths(ws.root(), names, None, &sink, &options)?;
     let (edits, skips) = to_edits(found, ws.owner());
     let mut s = writer.scratch();
@@ -604,7 +609,7 @@ impl Workspace {
             }
             scan_named(self, &options.paths, carried, scope, control)?
         } else {
-            match scan_all(self, keep_covered, control)? {
+            match scan_all(self, keep_covered, Room::of(self.settings().int("checkpoint_limit")), control)? {
                 Some(live) => live,
                 None => {
                     let why = format!(

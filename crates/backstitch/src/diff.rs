@@ -130,7 +130,7 @@ impl Workspace {
         let live = if self.is_unbounded() || from.is_some_and(|f| f.record.scope == "touched") {
             None
         } else {
-            checkpoint::scan_all(self, false, control)?
+            checkpoint::scan_all(self, false, crate::capture::Room::unlimited(), control)?
         };
         let live = match live {
             Some(live) => live,

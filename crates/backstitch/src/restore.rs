@@ -196,7 +196,7 @@ impl Workspace {
         }
         if !self.is_unbounded()
             && target.record.scope == "workspace"
-            && let Some(live) = checkpoint::scan_all(self, false, control)?
+            && let Some(live) = checkpoint::scan_all(self, false, crate::capture::Room::unlimited(), control)?
         {
             return Ok(live);
         }
@@ -349,7 +349,11 @@ fn named(ws: &Workspace, list: &[BString], base: (DirRef, u64), control: &Contro
 }
 
 fn look_at(ws: &Workspace, paths: &[BString], live: &Live, control: &Control<'_>) -> Result<Vec<Found>> {
-    let sink = crate::capture::StoreSink { writer: &live.writer, owner: ws.owner() };
+    let sink = crate::capture::StoreSink {
+        writer: &live.writer,
+        owner: ws.owner(),
+        room: crate::capture::Room::unlimited(),
+    };
     let unlimited = scan::Limits {
         new_file: u64::MAX,
         grown_file: u64::MAX,

@@ -170,7 +170,7 @@ impl Workspace {
         crate::plan::settle(&mut plan, &|_| false);
         let live = match self.is_unbounded() {
             true => None,
-            false => checkpoint::scan_all(self, true, control)?,
+            false => checkpoint::scan_all(self, true, crate::capture::Room::unlimited(), control)?,
         };
         if let Some(live) = &live {
             mark_moved(&odb_of(live), &rows, live.files, &mut plan, &sums)?;

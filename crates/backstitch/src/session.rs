@@ -210,7 +210,8 @@ impl Workspace {
             .map(|id| {
                 let own: Vec<&Checkpoint> =
                     rows.all.iter().filter(|c| c.record.session.as_deref() == Some(id)).collect();
-                let created = own.first().map_or(0, |c| c.record.created_ms);
+                let known = records.get(id).map_or(0, |r| r.created_ms);
+                let created = own.first().map_or(known, |c| c.record.created_ms);
                 Session {
                     record: records.get(id).cloned().unwrap_or(SessionRecord {
                         v: 1,
@@ -291,8 +292,16 @@ impl Workspace {
         let rows = self.rows()?;
         let own: Vec<&Checkpoint> =
             rows.all.iter().filter(|c| c.record.session.as_deref() == Some(session)).collect();
+        let mut records = self.session_records()?;
         if own.is_empty() {
-            return Err(no_session(session));
+            return Err(match records.get(session).filter(|s| !s.was_deleted() && !s.ended) {
+                Some(_) => Error::new(
+                    Code::NoSuchSession,
+                    format!("session {session:?} has no checkpoints of its own"),
+                )
+                .hint("`backstitch session end` takes it off the list"),
+                None => no_session(session),
+            });
         }
         let open = open_turn(&own).filter(|_| {
             own.last().is_some_and(|c| record::now_ms().saturating_sub(c.record.created_ms) < LIVE_MS)
@@ -301,7 +310,6 @@ impl Workspace {
             return Err(Error::new(Code::Busy, format!("turn {turn} of session {session:?} is open"))
                 .hint("end it first, or say --force; nothing was deleted"));
         }
-        let mut records = self.session_records()?;
         let forks: Vec<String> = records
             .values()
             .filter(|s| s.parent.as_deref() == Some(session) && !s.was_deleted())

@@ -40,6 +40,9 @@ pub(crate) struct Place<'a, 't> {
     pub(crate) matcher: Option<Matcher>,
 }
 
+/// A file that is longer than this and mostly holes is left out.
+const HOLES: u64 = 4 << 30;
+
 impl Place<'_, '_> {
     fn matcher(&mut self) -> &mut Matcher {
         self.matcher.get_or_insert_with(|| Matcher::new(&self.node.rules()))
@@ -354,6 +357,10 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
     ) -> Result<Option<u64>, Halt> {
         let size = stat.stored_size();
         let limits = &self.options.limits;
+        // Mostly holes: its size on disk is small, but reading it would take as long as its length says.
+        if stat.size > HOLES && size < stat.size / 4 {
+            return Ok(Some(HOLES));
+        }
         if self.named {
             return Ok((size > limits.grown_file).then_some(limits.grown_file));
         }

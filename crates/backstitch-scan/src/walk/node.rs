@@ -77,8 +77,10 @@ impl Done {
     }
 
     pub(crate) fn unreadable(e: &std::io::Error, is_dir: bool, size: Option<u64>) -> Done {
+        // A sink that takes no more says so in this way: see `SinkError::Read`.
+        let full = e.kind() == std::io::ErrorKind::QuotaExceeded;
         Done::Skip {
-            reason: Reason::Unreadable,
+            reason: if full { Reason::Budget } else { Reason::Unreadable },
             is_dir,
             size,
             detail: Some(crate::handle::error_text(e)),

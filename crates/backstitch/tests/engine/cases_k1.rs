@@ -258,3 +258,37 @@ fn s2_21_names_are_literal_and_globs_are_asked_for() {
     w.restore_with(&c, restore::Options { globs: vec!["note*.txt".into()], ..Default::default() }).unwrap();
     assert_eq!((w.read("note1.txt"), w.read("d/note1.txt")), ("then".into(), "then".into()));
 }
+
+#[test]
+fn r45_one_checkpoint_takes_no_more_than_its_limit_and_the_next_goes_on() {
+    let mut w = World::new();
+    w.set("BACKSTITCH_CHECKPOINT_LIMIT", "300KiB");
+    for i in 0..10u32 {
+        let bytes: Vec<u8> =
+            (0..100_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 11) as u8 ^ i as u8).collect();
+        w.write(&format!("big{i}"), bytes);
+    }
+    let o = w.record(checkpoint::Options::default()).unwrap();
+    assert!(o.is_partial());
+    let left: Vec<_> = o.skips.iter().filter(|s| s.reason.as_str() == "budget").collect();
+    assert!((5..=8).contains(&left.len()), "{:?}", o.skips);
+    let before = w.model();
+    let o2 = w.restore(&o.checkpoint.unwrap());
+    assert!(o2.items.iter().all(|i| !i.action.changes()), "{:?}", o2.items);
+    before.assert_same(&w.model(), &Compare::untouched(), "nothing is taken for absent");
+    let next = w.record(checkpoint::Options::default()).unwrap();
+    assert!(next.skips.len() < left.len());
+}
+
+#[test]
+fn r46_a_file_of_holes_does_not_stall_the_capture() {
+    let w = World::new();
+    fs::File::create(w.path("disk.img")).unwrap().set_len(1 << 40).unwrap();
+    w.write("a", "1");
+    let o = w.record(checkpoint::Options::default()).unwrap();
+    assert!(o.is_partial());
+    assert_eq!((o.skips[0].path.to_string().as_str(), o.skips[0].reason.as_str()), ("disk.img", "limit"));
+    w.write("a", "2");
+    w.restore(&o.checkpoint.unwrap());
+    assert_eq!(fs::metadata(w.path("disk.img")).unwrap().len(), 1 << 40);
+}
