@@ -269,6 +269,11 @@ fn a_session_is_deleted_and_comes_back() {
     s.end();
     let all = ids(&w.json(&["list", "--all"]));
     w.json(&["session", "fork", "t", "--from", "s/turn:1"]);
+    assert_eq!(w.json(&["session", "show", "t"])["checkpoints"].as_array().unwrap().len(), 2);
+    let last = w.json(&["session", "show", "t"])["session"]["last"].as_str().unwrap().to_owned();
+    assert!(last.as_str() > "2020", "a fork without rows is as old as itself: {last}");
+    let e = w.fails(4, &["session", "delete", "t"]);
+    assert!(e["hint"].as_str().unwrap().contains("session end"), "{e}");
     let e = w.fails(5, &["session", "delete", "s"]);
     assert_eq!((&e["code"], &e["list"]), (&"conflict".into(), &serde_json::json!(["t"])));
     let v = w.json(&["session", "delete", "s", "--force"]);
