@@ -567,6 +567,9 @@ pub struct Walk {
     /// Setuid, setgid and capabilities come back.
     #[arg(long)]
     pub privileged: bool,
+    /// Also while another session has a tool window open.
+    #[arg(long)]
+    pub force: bool,
     /// Do not ask (asked is only with `--on-conflict overwrite`).
     #[arg(long)]
     pub yes: bool,

@@ -38,7 +38,7 @@ pub struct Options {
     pub replaced: bool,
     /// Setuid, setgid and capabilities come back.
     pub privileged: bool,
-    /// Restore from an implausibly empty row all the same.
+    /// Restore from an implausibly empty row all the same, and while another session has a tool window open.
     pub force: bool,
     /// The session in whose name this happens.
     pub session: Option<String>,
@@ -62,6 +62,9 @@ impl Workspace {
             exclusive = Some(self.lock_operation()?);
         }
         let rows = self.rows()?;
+        if !options.force && !options.dry_run {
+            crate::rewind::refuse_open(&rows, options.session.as_deref())?;
+        }
         let odb = self.odb()?;
         let (root, target_coverage) = coverage::of_checkpoint(&odb, target)?;
         let scope = Scope::new(options.paths.clone(), &options.globs, options.busy.clone())?;

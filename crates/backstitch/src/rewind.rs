@@ -95,7 +95,7 @@ impl Workspace {
         }
         let turn = first_turn(&rows, &id, &line, &options.to)?;
         if !options.force && !options.dry_run {
-            refuse_open(&rows, &id)?;
+            refuse_open(&rows, Some(&id))?;
         }
         let mut takes_back: Vec<u64> = line
             .iter()
@@ -244,11 +244,11 @@ fn odb_of(live: &checkpoint::Live) -> backstitch_store::Odb {
 }
 
 /// While another session has a tool window open, its next step may stand on what would be taken away.
-pub(crate) fn refuse_open(rows: &Rows, own: &str) -> Result<()> {
+pub(crate) fn refuse_open(rows: &Rows, own: Option<&str>) -> Result<()> {
     const LIVE_MS: i64 = 3_600_000;
     let now = crate::record::now_ms();
     let mut ids: Vec<&str> =
-        rows.all.iter().filter_map(|c| c.record.session.as_deref()).filter(|s| *s != own).collect();
+        rows.all.iter().filter_map(|c| c.record.session.as_deref()).filter(|s| Some(*s) != own).collect();
     ids.sort_unstable();
     ids.dedup();
     for id in ids {

@@ -43,6 +43,8 @@ pub struct Options {
     pub plan: Option<String>,
     /// Setuid, setgid and capabilities come back.
     pub privileged: bool,
+    /// Also while another session has a tool window open.
+    pub force: bool,
 }
 
 impl Options {
@@ -172,11 +174,14 @@ impl Workspace {
         if !op.record.rows.is_empty() {
             return self.invert_rows(kind, op, options, &all);
         }
+        let rows = self.rows()?;
+        if !options.force && !options.dry_run {
+            crate::rewind::refuse_open(&rows, options.session.as_deref().or(op.record.session.as_deref()))?;
+        }
         let policy = options.on_conflict.unwrap_or(match kind {
             OpKind::Redo => OnConflict::Refuse,
             _ => OnConflict::Keep,
         });
-        let rows = self.rows()?;
         let odb = self.odb()?;
         let done: Vec<Item> = op
             .items(&odb)?

@@ -60,6 +60,7 @@ pub fn run(cx: &Context, a: &Walk, way: Direction) -> Result<u8> {
         dry_run: a.dry_run,
         plan: a.plan.clone(),
         privileged: a.privileged,
+        force: a.force,
     };
     // By default only what the operation itself left is changed; asked is before newer work is overwritten.
     let ask = cx.ui.can_ask

@@ -321,7 +321,7 @@ fn six_is_busy() {
     assert_eq!(cli.json(&w.ws, ["checkpoint", "--if-changed"]).unwrap().code, Some(0));
     drop(shared);
     // Another process restores: everything that writes waits; readers do not.
-    let exclusive = store.lock_exclusive("workspace", Duration::ZERO).unwrap();
+    let exclusive = store.lock_exclusive("workspace", Duration::from_secs(30)).unwrap();
     for args in [
         &["checkpoint"][..],
         &["restore", &id],
@@ -338,6 +338,8 @@ fn six_is_busy() {
         assert_eq!(cli.json(&w.ws, args).unwrap().code, Some(0), "{args:?}");
     }
     drop(exclusive);
+    // A child that another test starts at this moment may hold a copy of the lock until it runs its program.
+    cli.env("BACKSTITCH_LOCK_WAIT", "30");
     assert_eq!(cli.json(&w.ws, ["restore", &id]).unwrap().code, Some(0));
 }
 

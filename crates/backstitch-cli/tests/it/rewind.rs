@@ -151,7 +151,8 @@ fn two_sessions() {
     assert_eq!((w.read("a.txt").as_str(), w.read("bin").as_str()), ("one\ntwo\nthree\n", "by b\n"));
     // Each walks its own operations.
     assert_eq!(w.fails(4, &["undo", "--session", "b"])["code"], "nothing-to-undo");
-    w.json(&["undo", "--session", "a"]);
+    assert_eq!(w.fails(6, &["undo", "--session", "a"])["code"], "busy");
+    w.json(&["undo", "--session", "a", "--force"]);
     assert_eq!(w.read("a.txt"), "by a\n");
 }
 

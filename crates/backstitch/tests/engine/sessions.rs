@@ -434,6 +434,8 @@ fn an_open_window_of_another_session_blocks_unless_forced() {
     assert_eq!(e.code, Code::Busy);
     assert!(e.message.contains("\"b\""));
     assert_eq!(w.read("f"), "1");
+    let row = w.find("@~2").unwrap();
+    assert_eq!(w.restore_with(&row, Default::default()).unwrap_err().code, Code::Busy);
     a.rewind_with("1", rewind::Options { force: true, ..Default::default() }).unwrap();
     assert_eq!(w.read("f"), "0");
 }
