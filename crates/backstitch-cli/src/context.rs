@@ -92,7 +92,8 @@ fn sorted(mut ids: Vec<String>) -> Vec<String> {
 impl Context {
     fn new(g: Global, ui: Ui, surroundings: Surroundings) -> Context {
         let interrupt = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP]
+        {
             // The second one ends the process at once; the next command puts things right. Without a handler the first
             // one does that.
             let _ = signal_hook::flag::register_conditional_default(signal, Arc::clone(&interrupt))

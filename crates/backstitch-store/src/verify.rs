@@ -348,3 +348,32 @@ fn pack_named_by(idx: &Path) -> Result<Oid, Error> {
     at.and_then(|at| hash::oid(&bytes[at..at + OID_LEN]))
         .ok_or_else(|| Error::damaged(idx, "the index is cut off"))
 }
+
+/// Beside the objects: ids that `Store::note_damage` was told of, one in a line.
+const DAMAGED: &str = "info/backstitch-damaged";
+
+/// Ids of objects that are in the store and cannot be read.
+pub(crate) fn known_damage(objects: &std::path::Path) -> std::collections::HashSet<Oid> {
+    let text = std::fs::read(objects.join(DAMAGED)).unwrap_or_default();
+    text.split(|b| *b == b'\n').filter_map(|l| Oid::from_hex(l).ok()).collect()
+}
+
+impl Store {
+    /// Remembers objects that [`verify`](Store::verify) found damaged: a writer that is given their content stores it anew,
+    /// and reading falls back to that sound copy. An empty list forgets.
+    pub fn note_damage(&self, ids: &[Oid]) -> Result<(), Error> {
+        let objects = self.git_dir().join("objects");
+        let mut text = String::new();
+        for id in ids {
+            text.push_str(&format!("{id}\n"));
+        }
+        crate::files::ensure_dir(&objects.join("info"))?;
+        crate::files::replace(
+            &objects.join("info"),
+            "new",
+            &objects.join(DAMAGED),
+            text.as_bytes(),
+            self.durability(),
+        )
+    }
+}

@@ -35,6 +35,7 @@ pub struct Writer {
     packs: Arc<PackSet>,
     /// Bit n: there are loose objects whose first byte is n.
     loose: [u64; 4],
+    damaged: std::collections::HashSet<Oid>,
     durability: Durability,
     /// Proves to `clean_stale` that the temporaries have an owner.
     _alive: Lock,
@@ -82,6 +83,7 @@ impl Writer {
             packs: base.packs()?,
             shared,
             loose,
+            damaged: crate::verify::known_damage(base.objects_dir()),
             durability,
             _alive: alive,
         })
@@ -170,6 +172,10 @@ impl Writer {
     }
 
     fn in_store(&self, oid: &Oid) -> bool {
+        // What is known to be damaged is written again: readers find the sound copy.
+        if self.damaged.contains(oid) {
+            return false;
+        }
         let id = hash::raw(oid);
         let loose = self.loose[usize::from(id[0] >> 6)] & 1 << (id[0] & 63) != 0;
         let there = self.odb.knows(&self.packs, oid)

@@ -331,7 +331,10 @@ impl Workspace {
 fn check_tree(odb: &Odb, c: &Checkpoint, seen: &mut HashSet<Oid>) -> Result<()> {
     let root = Root::read(odb, &c.tree)?;
     let missing = |oid: &Oid, path: &BStr| {
-        Err(Error::new(Code::StoreDamaged, format!("{}: its content {oid} is missing", path.to_str_lossy())))
+        Err(Error::new(
+            Code::StoreDamaged,
+            format!("{}: its content {oid} is missing or damaged", path.to_str_lossy()),
+        ))
     };
     for oid in [root.coverage, root.rules].into_iter().flatten() {
         if !odb.contains(&oid) {
@@ -348,7 +351,7 @@ fn check_tree(odb: &Odb, c: &Checkpoint, seen: &mut HashSet<Oid>) -> Result<()> 
             match e.node {
                 Node::Dir { .. } => stack.push((path, e.dir)),
                 Node::File { oid, .. } | Node::Link { oid } => {
-                    if seen.insert(oid) && !odb.contains(&oid) {
+                    if seen.insert(oid) && odb.blob_to(&oid, &mut std::io::sink()).is_err() {
                         // Not seen: the next row must find it missing too.
                         seen.remove(&oid);
                         if let Some(t) = dir.tree {

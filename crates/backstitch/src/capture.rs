@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::{self, Read},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use backstitch_scan::{ChildId, Dir, DirIds, Kind, Sink, SinkError, Stat};
@@ -26,6 +26,8 @@ pub struct StoreSink<'a> {
     pub owner: (u32, u32),
     /// New content that this capture may add.
     pub room: Room,
+    /// Looked at inside huge files; the scan looks at it between files.
+    pub interrupt: &'a AtomicBool,
 }
 
 /// What may still be added.
@@ -73,12 +75,17 @@ fn fatal(e: backstitch_store::Error) -> SinkError {
 
 /// Remembers whether reading (not storing) failed.
 struct Watched<'a> {
+    interrupt: &'a AtomicBool,
     file: &'a mut File,
     failed: Option<io::Error>,
 }
 
 impl Read for Watched<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if self.interrupt.load(Ordering::Relaxed) {
+            self.failed = Some(io::Error::other("interrupted"));
+            return Err(io::Error::other("interrupted"));
+        }
         self.file.read(buf).inspect_err(|e| {
             if e.kind() != io::ErrorKind::Interrupted {
                 self.failed = Some(io::Error::new(e.kind(), e.to_string()));
@@ -104,7 +111,7 @@ impl Sink for StoreSink<'_> {
             self.room.note(stat.size, new);
             return Ok(oid);
         }
-        let mut watched = Watched { file, failed: None };
+        let mut watched = Watched { interrupt: self.interrupt, file, failed: None };
         match self.writer.blob_from(&mut s.scratch, &mut watched, stat.size) {
             Ok((oid, new)) => {
                 self.room.note(stat.size, new);

@@ -147,10 +147,34 @@ fn table_dir(ws: &Workspace) -> Result<std::path::PathBuf> {
     Ok(ws.store()?.state_dir())
 }
 
-/// The row that vouches for the table's ids still has its ref.
+/// The row that vouches for the table's ids still has its ref, its commit can be read, and every pack that was there when
+/// the table was written is there still.
 fn vouched(ws: &Workspace, table: Option<&Table>) -> bool {
-    let Some(name) = table.and_then(|t| t.note().to_str().ok()) else { return false };
-    ws.store().and_then(|s| Ok(s.refs().get(name)?)).is_ok_and(|r| r.is_some())
+    let Some(note) = table.and_then(|t| t.note().to_str().ok()) else { return false };
+    let mut words = note.split(' ');
+    let Some(name) = words.next() else { return false };
+    let Ok(store) = ws.store() else { return false };
+    let now = packs(ws);
+    words.all(|w| now.iter().any(|p| p == w))
+        && store
+            .refs()
+            .get(name)
+            .is_ok_and(|oid| oid.is_some_and(|oid| store.odb().is_ok_and(|odb| odb.commit(&oid).is_ok())))
+}
+
+/// Short names of the packs that have an index.
+fn packs(ws: &Workspace) -> Vec<String> {
+    let Ok(store) = ws.store() else { return Vec::new() };
+    let Ok(dir) = std::fs::read_dir(store.git_dir().join("objects/pack")) else { return Vec::new() };
+    let names: Vec<String> = dir.flatten().filter_map(|e| e.file_name().into_string().ok()).collect();
+    let mut out: Vec<String> = names
+        .iter()
+        .filter_map(|n| n.strip_prefix("pack-")?.strip_suffix(".idx"))
+        .filter(|n| names.iter().any(|o| *o == format!("pack-{n}.pack")))
+        .map(|n| n[..n.len().min(10)].to_owned())
+        .collect();
+    out.sort();
+    out
 }
 
 fn scan_options<'a>(
@@ -198,7 +222,7 @@ pub(crate) fn scan_all(
     let progress = |entries: u64, _: u64| (control.progress)("looking", entries, 0);
     let options =
         scan_options(ws, &rules, &never, keep_covered, vouched(ws, table.as_ref()), control, &progress);
-    let sink = StoreSink { writer: &writer, owner: ws.owner(), room };
+    let sink = StoreSink { writer: &writer, owner: ws.owner(), room, interrupt: control.interrupt };
     let out = scan::scan(ws.root(), table.as_ref(), &sink, &options)?;
     if out.unbounded {
         return Ok(None);
@@ -236,7 +260,12 @@ pub(crate) fn scan_named(
     let writer = ws.store()?.writer()?;
     let progress = |entries: u64, _: u64| (control.progress)("looking", entries, 0);
     let options = scan_options(ws, &rules, &never, false, false, control, &progress);
-    let sink = StoreSink { writer: &writer, owner: ws.owner(), room: Room::unlimited() };
+    let sink = StoreSink {
+        writer: &writer,
+        owner: ws.owner(),
+        room: Room::unlimited(),
+        interrupt: control.interrupt,
+    };
     let found = scan::scan_paths(ws.root(), names, None, &sink, &options)?;
     let (edits, skips) = to_edits(found, ws.owner());
     let mut s = writer.scratch();
@@ -419,7 +448,8 @@ pub(crate) fn commit_row(
     refs.apply(&[Edit { name: name.clone(), expect: Expect::Absent, new: Some(commit) }])?;
     if let Some(update) = update {
         // A cache: a failure to write it costs time, not truth.
-        let _ = update.save(&table_dir(ws)?, BStr::new(&name));
+        let note = std::iter::once(name).chain(packs(ws)).collect::<Vec<_>>().join(" ");
+        let _ = update.save(&table_dir(ws)?, BStr::new(&note));
     }
     Ok(Checkpoint { record, commit, tree })
 }
@@ -586,6 +616,18 @@ impl Workspace {
             None => Default::default(),
         };
         let carried = (base, parent.map_or(0, |p| p.record.files));
+        // A tool may name a file that is not there yet; a person who does has mistyped.
+        for p in options.paths.iter().filter(|_| options.kind == Kind::Manual) {
+            let here = paths::to_path(self.root(), p.as_bstr()).symlink_metadata().is_ok();
+            if !here && tree::lookup(&odb, base, p.as_bstr())?.is_none() {
+                return Err(Error::new(
+                    Code::NoSuchPath,
+                    format!("{}: neither on the disk nor in the last checkpoint", p.to_str_lossy()),
+                )
+                .at_bytes(p.clone())
+                .hint("nothing was recorded"));
+            }
+        }
         let mut notes = Vec::new();
         if self.settings().project_digest.is_some() && !self.settings().untrusted.is_empty() {
             notes.push(format!(

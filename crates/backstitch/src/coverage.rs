@@ -242,6 +242,42 @@ impl<'a> RowRules<'a> {
     }
 }
 
+/// Ignore decisions for single paths as the disk has them now, whatever was looked at before.
+pub struct DiskRules<'a> {
+    root: &'a std::path::Path,
+    rules: Rules,
+    cache: HashMap<BString, DirRules>,
+}
+
+impl<'a> DiskRules<'a> {
+    /// Of a folder, with today's sources.
+    pub fn new(root: &'a std::path::Path, rules: Rules) -> DiskRules<'a> {
+        DiskRules { root, rules, cache: HashMap::new() }
+    }
+
+    /// `ignored` or `excluded` if a rule says so for the path or a directory above it, and git does not track it.
+    pub fn left_out(&mut self, path: &BStr, is_dir: bool) -> Result<Option<&'static str>> {
+        let mut ends: Vec<usize> = path.find_iter(b"/").collect();
+        ends.push(path.len());
+        for end in ends {
+            let (parent, name) = paths::split(path[..end].as_bstr());
+            if !self.cache.contains_key(parent) {
+                let Ok(rules) = self.rules.at(self.root, parent) else { return Ok(None) };
+                self.cache.insert(parent.to_owned(), rules);
+            }
+            let Some(rules) = self.cache.get(parent) else { return Ok(None) };
+            let dir = end < path.len() || is_dir;
+            match rules.verdict(name, dir) {
+                Verdict::Keep | Verdict::Include => {}
+                Verdict::Ignore if rules.is_tracked(name, dir)? => {}
+                Verdict::Ignore => return Ok(Some("ignored")),
+                Verdict::Exclude => return Ok(Some("excluded")),
+            }
+        }
+        Ok(None)
+    }
+}
+
 /// Coverage and rules of one row together.
 pub fn of_checkpoint(odb: &Odb, c: &Checkpoint) -> Result<(Root, Coverage)> {
     let root = Root::read(odb, &c.tree)?;

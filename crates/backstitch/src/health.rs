@@ -30,15 +30,26 @@ impl Workspace {
         let lock = if repair { Some(self.lock_operation()?) } else { None };
         let shared = if repair { None } else { Some(store.lock_shared("store", self.lock_wait())?) };
         let progress = |done: u64, total: u64| (control.progress)("verifying", done, total);
-        let report: VerifyReport = store.verify(&progress, control.interrupt)?;
+        let mut report: VerifyReport = store.verify(&progress, control.interrupt)?;
+        // A damaged object of which there is a sound copy harms nobody, nor does its pack's checksum.
+        let odb = store.odb()?;
+        let mut healed: Vec<std::path::PathBuf> = Vec::new();
+        report.damage.retain(|d| {
+            let sound = d.oid.is_some_and(|o| odb.blob_to(&o, &mut std::io::sink()).is_ok());
+            if sound {
+                healed.push(d.path.clone());
+            }
+            !sound
+        });
+        let still: Vec<_> =
+            report.damage.iter().filter(|d| d.oid.is_some()).map(|d| d.path.clone()).collect();
+        report.damage.retain(|d| d.oid.is_some() || !healed.contains(&d.path) || still.contains(&d.path));
         let rows = self.rows()?;
         let id = |r: &String| r.strip_prefix(CHECKPOINTS).unwrap_or(r).to_owned();
-        let mut hit: Vec<String> = Vec::new();
         let damage: Vec<Value> = report
             .damage
             .iter()
             .map(|d| {
-                hit.extend(d.refs.iter().cloned());
                 json!({
                     "path": paths::bytes(&d.path).to_str_lossy(),
                     "object": d.oid.map(|o| o.to_string()),
@@ -49,21 +60,31 @@ impl Workspace {
             .collect();
         let mut rows_damaged: Vec<Value> = Vec::new();
         for (name, why) in &rows.damaged {
-            hit.push(name.clone());
             rows_damaged.push(json!({"row": name, "why": why}));
         }
         let (good, bad) = crate::operation::all(self)?;
         drop(good);
-        hit.extend(bad.iter().map(|(name, _)| name.clone()));
         let operations = match bad.as_slice() {
             [] => Value::Null,
             [(_, why), ..] => Value::String(why.clone()),
         };
-        hit.sort();
-        hit.dedup();
-        if repair && !hit.is_empty() {
+        if repair {
+            // Damaged contents are written anew by the next capture that sees them; rows that need them stay, because
+            // what else they hold can be restored. Only records that cannot be read are set aside.
+            let ids: Vec<_> = report.damage.iter().filter_map(|d| d.oid).collect();
+            if !ids.is_empty() {
+                store.note_damage(&ids)?;
+            }
+            if !ids.is_empty() {
+                repaired.push(format!(
+                    "{} damaged objects will be stored anew by the next checkpoint",
+                    ids.len()
+                ));
+            }
+            let unreadable: Vec<&String> =
+                rows.damaged.iter().map(|(n, _)| n).chain(bad.iter().map(|(n, _)| n)).collect();
             let refs = store.refs();
-            for name in &hit {
+            for name in unreadable {
                 let Some(rest) = name.strip_prefix(CHECKPOINTS).or_else(|| name.strip_prefix(OPERATIONS))
                 else {
                     continue;

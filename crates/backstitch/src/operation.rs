@@ -448,7 +448,17 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
     }
     op.exceptions = exceptions(&plan.items);
     op.changed = plan.items.iter().filter(|i| i.result == Progress::Done).count() as u64;
-    finish(ws, &mut op, running, &op_tree, OpState::Done, &journal)?;
+    if let Err(e) = finish(ws, &mut op, running, &op_tree, OpState::Done, &journal) {
+        // Past the point where the record says `done` the work stands, and the next command drops the journal. Before it
+        // the tree goes back, as the next command would make it.
+        if is_done(ws, &op.id) {
+            warnings.push(format!("done, but its end could not be made durable: {}", e.message));
+        } else {
+            crate::recover::roll_back(ws, &op, &plan.items, &loosen)?;
+            let _ = finish(ws, &mut op, running, &op_tree, OpState::RolledBack, &journal);
+            return Err(e.hint("everything was put back as it was before"));
+        }
+    }
     for i in plan.items.iter().filter(|i| i.action == Action::Conflict) {
         warnings.push(format!(
             "{} was left alone: {}",
@@ -469,6 +479,11 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
         takes_back,
         warnings,
     })
+}
+
+/// The record in the store says that the operation is done.
+fn is_done(ws: &Workspace, id: &str) -> bool {
+    all(ws).is_ok_and(|(ops, _)| ops.iter().any(|o| o.record.id == id && o.record.state == OpState::Done))
 }
 
 fn exceptions(items: &[Item]) -> Vec<Exception> {

@@ -7,7 +7,7 @@ use bstr::{BStr, BString, ByteSlice};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    coverage::{Coverage, RowRules},
+    coverage::{Coverage, DiskRules, RowRules},
     error::{Code, Error, Result},
     meta::Attrs,
     paths,
@@ -388,7 +388,7 @@ pub struct Sides<'a> {
 pub fn restore(
     sides: &Sides<'_>,
     target_rules: &mut RowRules<'_>,
-    today: &mut RowRules<'_>,
+    today: &mut DiskRules<'_>,
     scope: &Scope,
     no_delete: bool,
 ) -> Result<(Plan, Vec<BString>)> {
@@ -403,8 +403,14 @@ pub fn restore(
         let from = live.map(Stand::of);
         let item = match target {
             Some(t) => {
-                // Carried from an earlier row for browsing: unknown.
+                // Carried from an earlier row for browsing: unknown, and said so where it was named.
                 if !sides.target_coverage.in_scope(path) {
+                    if scope.paths.iter().any(|p| p == path) {
+                        items.insert(
+                            path.to_owned(),
+                            Item::keep(path.to_owned(), Action::Skip, "not-covered"),
+                        );
+                    }
                     return Ok(());
                 }
                 let left_out = match live {

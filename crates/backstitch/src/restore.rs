@@ -7,7 +7,7 @@ use bstr::{BStr, BString, ByteSlice};
 
 use crate::{
     checkpoint::{self, Live},
-    coverage::{self, RowRules},
+    coverage::{self, DiskRules, RowRules},
     error::{Code, Error, Result},
     operation::{self, OpKind, Outcome, Request},
     place::Place,
@@ -80,11 +80,25 @@ impl Workspace {
                 live_coverage: &live_coverage,
             };
             let mut then = RowRules::of_row(&odb, &root)?;
-            let mut today = RowRules::new(&odb, live.files, Some(live.rules.clone()));
+            let mut today = DiskRules::new(self.root(), live.rules.clone());
             plan::restore(&sides, &mut then, &mut today, &scope, options.no_delete)?
         };
         for p in &options.paths {
+            if p.split_str("/").any(|part| part == b".git") {
+                return Err(Error::new(
+                    Code::UnsafePath,
+                    format!("{} must never be written", p.to_str_lossy()),
+                )
+                .at_bytes(p.clone())
+                .hint("a `.git` is neither recorded nor restored; nothing was changed"));
+            }
             self.check_named(&odb, p.as_bstr(), &plan, root.files, &live)?;
+            // What was named and left out then is no success.
+            for i in plan.items.iter_mut().filter(|i| i.path == *p && i.action == Action::Keep) {
+                if i.reason.as_deref().is_some_and(|r| r.starts_with("not-covered-then:")) {
+                    i.action = Action::Skip;
+                }
+            }
         }
         self.probe(&mut plan, &probe, &mut live, control)?;
         self.keep_out_of_repositories(&mut plan)?;
@@ -356,6 +370,7 @@ fn look_at(ws: &Workspace, paths: &[BString], live: &Live, control: &Control<'_>
         writer: &live.writer,
         owner: ws.owner(),
         room: crate::capture::Room::unlimited(),
+        interrupt: control.interrupt,
     };
     let unlimited = scan::Limits {
         new_file: u64::MAX,
