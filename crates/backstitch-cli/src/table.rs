@@ -615,6 +615,9 @@ pub struct Label {
 
 /// `export`
 #[derive(Args, Debug)]
+#[command(
+    override_usage = "backstitch export [OPTIONS] <CHECKPOINT> <DIR|--tar FILE|--patch FILE|--bundle FILE>"
+)]
 #[command(group = clap::ArgGroup::new("where").required(true).args(["dir", "tar", "patch", "bundle"]))]
 pub struct Export {
     /// Id or prefix, `@`, `@~N`, `turn:N`, `prompt:N`, label, or time.

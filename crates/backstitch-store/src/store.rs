@@ -170,6 +170,19 @@ impl Store {
         m.write(&self.dir, self.durability)
     }
 
+    /// Writes `HEAD`, `config` and `description` of the repository anew where they are missing; `true` if any was.
+    pub fn mend(&self) -> Result<bool, Error> {
+        let git = self.git_dir();
+        let mut any = false;
+        for (name, bytes) in [("HEAD", HEAD), ("config", CONFIG), ("description", DESCRIPTION)] {
+            if std::fs::symlink_metadata(git.join(name)).is_err() {
+                files::replace(&git, "new", &git.join(name), bytes, self.durability())?;
+                any = true;
+            }
+        }
+        Ok(any)
+    }
+
     /// A reading handle; all handles of one store share what they know.
     pub fn odb(&self) -> Result<Odb, Error> {
         Ok(self.odb.get_or_init(|| Odb::new(&self.dir, self.git_dir().join("objects"))).clone())

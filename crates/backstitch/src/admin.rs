@@ -295,7 +295,21 @@ impl Workspace {
             .at(self.root())
             .hint("`backstitch stores delete` removes it, if its checkpoints are not wanted"));
         }
-        if real.as_deref().is_ok_and(|r| r == self.root() || r.is_dir()) {
+        // A copy has another inode than the folder that the rows were made of; so has what stands at the old path now.
+        if real.as_deref().is_ok_and(|r| r == self.root()) {
+            return Err(
+                Error::new(Code::WrongWorkspace, format!("{} is this folder", old.display())).at(&old)
+            );
+        }
+        let here = incarnation(self.root())?;
+        let recorded_inc = stores(base)
+            .into_iter()
+            .filter_map(|k| k.manifest.ok())
+            .find(|m| from_manifest_path(&m.path) == old);
+        let is_this = recorded_inc.is_some_and(|m| {
+            (m.dev, m.ino, m.birth_ns) == (here.dev, here.ino, here.birth_ns.map(i128::from))
+        });
+        if old.is_dir() && !is_this {
             return Err(Error::new(Code::WrongWorkspace, format!("{} is still there", old.display()))
                 .at(&old)
                 .hint("relink is for a folder that was moved; a copy has a history of its own"));

@@ -181,7 +181,8 @@ impl Workspace {
             let written = w.finish()?;
             let pack = written.pack.ok_or_else(|| Error::new(Code::Failed, "nothing to bundle"))?;
             let io = |e| Error::io(Path::new("the bundle"), e);
-            write!(out, "# v2 git bundle\n{commit} {CHECKPOINTS}{}\n\n", c.record.id).map_err(io)?;
+            write!(out, "# v2 git bundle\n{commit} HEAD\n{commit} {CHECKPOINTS}{}\n\n", c.record.id)
+                .map_err(io)?;
             let mut f = std::fs::File::open(&pack).map_err(|e| Error::io(&pack, e))?;
             std::io::copy(&mut f, out).map_err(io)?;
             Ok(n)

@@ -28,6 +28,9 @@ impl Workspace {
             repaired.push(format!("journal, now {}", aside.display()));
         }
         let lock = if repair { Some(self.lock_operation()?) } else { None };
+        if repair && store.mend()? {
+            repaired.push("the repository's HEAD or config was written anew".to_owned());
+        }
         let shared = if repair { None } else { Some(store.lock_shared("store", self.lock_wait())?) };
         let progress = |done: u64, total: u64| (control.progress)("verifying", done, total);
         let mut report: VerifyReport = store.verify(&progress, control.interrupt)?;

@@ -128,6 +128,14 @@ pub fn resolve<'a>(rows: &'a Rows, name: &str, session: Option<&str>) -> Result<
     if let Some(c) = all().find(|c| c.record.id == name) {
         return Ok(c);
     }
+    if let Some((r, why)) = rows
+        .damaged
+        .iter()
+        .find(|(r, _)| name.len() >= 4 && r.rsplit('/').next().is_some_and(|id| id.starts_with(name)))
+    {
+        return Err(Error::new(Code::StoreDamaged, format!("{r} is damaged: {why}"))
+            .hint("`backstitch verify` says what is hit; the other checkpoints stay usable"));
+    }
     if let Some((s, rest)) = name.split_once('/') {
         let narrowed: Vec<&Checkpoint> = all().filter(|c| c.record.session.as_deref() == Some(s)).collect();
         if narrowed.is_empty() {

@@ -222,6 +222,26 @@ pub fn from_manifest_path(text: &str) -> PathBuf {
     }
 }
 
+/// The manifest of a store to come.
+fn new_manifest(root: &Path) -> Result<Manifest> {
+    let inc = incarnation(root)?;
+    let m = root.metadata().map_err(|e| Error::io(root, e))?;
+    let now = record::now_ms();
+    let mut extra = serde_json::Map::new();
+    extra.insert("uid".to_owned(), m.uid().into());
+    extra.insert("gid".to_owned(), m.gid().into());
+    Ok(Manifest {
+        format: 1,
+        path: manifest_path(root),
+        dev: inc.dev,
+        ino: inc.ino,
+        birth_ns: inc.birth_ns.map(i128::from),
+        created_ms: now,
+        last_used_ms: now,
+        extra,
+    })
+}
+
 /// A store of any workspace.
 #[derive(Clone, Debug)]
 pub struct KnownStore {
@@ -281,7 +301,41 @@ impl Workspace {
         }
         let settings = Settings::load(&sources);
         let store_dir = store_dir(&root);
-        let store = if known(&root) { Some(Store::open(&store_dir)?) } else { None };
+        let mut mended = None;
+        let store = match store_dir.join("git").symlink_metadata().is_ok() || known(&root) {
+            false => None,
+            true => {
+                Some(match Store::open(&store_dir) {
+                    Ok(store) => {
+                        let git = store.git_dir();
+                        if !git.join("config").exists() && !git.join("HEAD").exists() {
+                            return Err(Error::new(
+                            Code::StoreDamaged,
+                            format!("{}: the checkpoints are gone: there is a store without its repository", git.display()),
+                        )
+                        .at(&git)
+                        .hint("put the folder back from a copy, or give it up with `backstitch stores purge`"));
+                        }
+                        store
+                    }
+                    // The name of the store's folder proves whose it is: the manifest can be written again.
+                    Err(
+                        backstitch_store::Error::NoStore { .. } | backstitch_store::Error::Damaged { .. },
+                    ) if store_dir.join("git/objects").is_dir() => {
+                        let file = store_dir.join("manifest.json");
+                        if file.exists() {
+                            let aside = file.with_extension(format!("damaged-{}", record::now_ms()));
+                            std::fs::rename(&file, &aside).map_err(|e| Error::io(&file, e))?;
+                        }
+                        mended = Some(
+                            "the store's manifest was missing or damaged, and was written anew".to_owned(),
+                        );
+                        Store::create(&store_dir, &new_manifest(&root)?, Durability::Full)?
+                    }
+                    Err(e) => return Err(e.into()),
+                })
+            }
+        };
         let mut ws =
             Workspace { root, store_dir, store, surroundings, settings, interrupt: None, recovered: None };
         if let Some(store) = &ws.store {
@@ -297,7 +351,7 @@ impl Workspace {
         }
         // What cannot be taken back stops changes, not reading: the locks try again and tell.
         match crate::recover::if_needed(&ws) {
-            Ok(said) => ws.recovered = said,
+            Ok(said) => ws.recovered = said.or(mended),
             Err(e) => {
                 ws.recovered =
                     Some(format!("an interrupted operation could not be taken back: {}", e.message));
@@ -355,9 +409,22 @@ impl Workspace {
             return Ok(store);
         }
         self.refuse_moved()?;
+        let below: Vec<String> = stores(&self.surroundings.store_base)
+            .into_iter()
+            .filter_map(|k| k.manifest.ok().map(|m| from_manifest_path(&m.path)))
+            .filter(|p| p.starts_with(&self.root))
+            .map(|p| p.display().to_string())
+            .collect();
+        let hint = match below.first() {
+            None => "`backstitch checkpoint` records the folder".to_owned(),
+            Some(first) => format!(
+                "there are checkpoints of {first}: name it with -C; `backstitch stores list` shows all"
+            ),
+        };
         Err(Error::new(Code::NoSuchStore, format!("nothing is recorded for {}", self.root.display()))
             .at(&self.root)
-            .hint("`backstitch checkpoint` records the folder"))
+            .list(below)
+            .hint(hint))
     }
 
     /// A folder without a store that is, by device, inode and birth time, the one of another store whose path is gone.
@@ -369,7 +436,8 @@ impl Workspace {
         for m in stores(&self.surroundings.store_base).into_iter().filter_map(|k| k.manifest.ok()) {
             let old = from_manifest_path(&m.path);
             let same = (m.dev, m.ino, m.birth_ns) == (now.dev, now.ino, now.birth_ns.map(i128::from));
-            if same && old != self.root && old.symlink_metadata().is_err() {
+            let there = incarnation(&old).is_ok_and(|i| i == now);
+            if same && old != self.root && !there {
                 return Err(Error::new(
                     Code::WrongWorkspace,
                     format!("{} was {} when its checkpoints were made", self.root.display(), old.display()),
@@ -445,22 +513,7 @@ impl Workspace {
     /// Opens the store, creating it on first use. Idempotent.
     pub fn create_store(&mut self) -> Result<&Store> {
         if self.store.is_none() {
-            let inc = incarnation(&self.root)?;
-            let m = self.root.metadata().map_err(|e| Error::io(&self.root, e))?;
-            let now = record::now_ms();
-            let mut extra = serde_json::Map::new();
-            extra.insert("uid".to_owned(), m.uid().into());
-            extra.insert("gid".to_owned(), m.gid().into());
-            let manifest = Manifest {
-                format: 1,
-                path: manifest_path(&self.root),
-                dev: inc.dev,
-                ino: inc.ino,
-                birth_ns: inc.birth_ns.map(i128::from),
-                created_ms: now,
-                last_used_ms: now,
-                extra,
-            };
+            let manifest = new_manifest(&self.root)?;
             private_dir(&self.surroundings.store_base)?;
             private_dir(&self.surroundings.store_base.join("stores"))?;
             self.store = Some(Store::create(&self.store_dir, &manifest, self.durability())?);

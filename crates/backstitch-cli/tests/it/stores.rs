@@ -38,9 +38,15 @@ fn list_and_delete() {
 fn a_damaged_store_can_only_be_purged() {
     let (w, _) = World::recorded();
     let own = name(&w);
-    fs::write(w.cli.only_store().unwrap().join("manifest.json"), "{").unwrap();
+    let store = w.cli.only_store().unwrap();
+    // A manifest alone can be written again from the folder that it is of.
+    fs::write(store.join("manifest.json"), "{").unwrap();
     let run = w.cli.json(&w.top, ["stores", "list"]).unwrap();
     assert_eq!(run.ok().unwrap()["stores"][0]["ok"], false);
+    assert_eq!(w.json(&["list"])["checkpoints"].as_array().unwrap().len(), 1);
+    // Without the repository there is nothing to go on from, and that is never passed off as an empty store.
+    fs::write(store.join("manifest.json"), "{").unwrap();
+    fs::remove_dir_all(store.join("git")).unwrap();
     assert_eq!(w.fails(7, &["list"])["code"], "store-damaged");
     let run = w.cli.json(&w.top, ["stores", "delete", &own]).unwrap();
     assert_eq!(run.code, Some(7), "{run}");

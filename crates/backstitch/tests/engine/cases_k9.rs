@@ -10,7 +10,12 @@ use std::{
 };
 
 use backstitch::{
-    checkpoint, error::Code, operation::OpState, record::Checkpoint, restore, workspace::Control,
+    checkpoint,
+    error::Code,
+    operation::OpState,
+    record::Checkpoint,
+    restore,
+    workspace::{Control, Workspace},
 };
 use backstitch_testkit::{Git, TreeModel, privilege::Tmpfs};
 
@@ -214,22 +219,24 @@ fn r103_verify_names_the_rows_hit_and_repair_keeps_the_store_in_place() {
         watch.join().unwrap();
         r
     });
-    assert!(repaired["repaired"].to_string().contains(&hit.record.id), "{repaired:#}");
+    assert!(repaired["repaired"].to_string().contains("1 damaged object"), "{repaired:#}");
+    // The row that is hit says so and stays: what else it holds can be restored.
     let rows = w.open().rows().unwrap();
-    assert!(rows.by_id(&hit.record.id).is_none() && rows.by_id(&sound.record.id).is_some());
+    let row = |c: &Checkpoint| rows.by_id(&c.record.id).unwrap().clone();
+    assert!(w.open().check(&row(&hit)).unwrap().is_some() && w.open().check(&row(&sound)).unwrap().is_none());
+    w.write("same", "changed");
+    let only = restore::Options { paths: vec!["same".into()], ..Default::default() };
+    w.restore_with(&hit, only).unwrap();
+    assert_eq!(w.read("same"), "in all rows");
+    assert_eq!(w.restore_with(&hit, Default::default()).unwrap_err().code, Code::StoreDamaged);
     w.write("a", "third");
     w.restore(&sound);
     assert_eq!(w.read("a"), "second");
-    let refs = Git::new()
-        .unwrap()
-        .command(&w.git_dir(), ["for-each-ref"])
-        .env("GIT_DIR", w.git_dir())
-        .output()
-        .unwrap();
-    assert!(
-        String::from_utf8_lossy(&refs.stdout).contains(&format!("damaged/{}", hit.record.id)),
-        "set aside, not removed"
-    );
+    // Whoever still has the content heals the row by recording it.
+    w.write("a", "only in the first row: ".repeat(50));
+    w.checkpoint();
+    assert!(w.open().check(&row(&hit)).unwrap().is_none());
+    assert_eq!(w.open().verify(false, &Control::default()).unwrap()["ok"], true);
 }
 
 #[test]
@@ -437,4 +444,64 @@ fn r101_a_killed_restore_leaves_old_or_new() {
     w.restore(&c);
     same(&old, &TreeModel::read_all(&w.root()).unwrap(), "restored in the end");
     w.check_store();
+}
+
+#[test]
+fn r103_a_store_without_its_repository_is_never_an_empty_one() {
+    let w = World::new();
+    w.write("a", "1");
+    w.checkpoint();
+    let store = w.open().store_dir().to_owned();
+    let keep = w.dir.path().join("keep");
+    fs::rename(store.join("git"), &keep).unwrap();
+    let e = Workspace::open(&w.root(), w.surroundings.clone()).map(|_| ()).unwrap_err();
+    assert_eq!(e.code, Code::StoreDamaged);
+    let _ = fs::remove_dir_all(store.join("git"));
+    fs::rename(&keep, store.join("git")).unwrap();
+    // The manifest says nothing that cannot be said again.
+    for broken in [None, Some("junk")] {
+        fs::remove_file(store.join("manifest.json")).unwrap();
+        if let Some(text) = broken {
+            fs::write(store.join("manifest.json"), text).unwrap();
+        }
+        let ws = w.open();
+        assert!(ws.recovered.as_ref().unwrap().contains("manifest"), "{:?}", ws.recovered);
+        assert_eq!(ws.rows().unwrap().all.len(), 1);
+    }
+}
+
+#[test]
+fn r105_a_row_never_stands_on_objects_that_are_gone() {
+    let w = World::new();
+    for i in 0..20 {
+        w.write(&format!("f{i}"), format!("content {i}").repeat(20));
+    }
+    w.checkpoint();
+    for e in fs::read_dir(w.git_dir().join("objects/pack")).unwrap().flatten() {
+        fs::remove_file(e.path()).unwrap();
+    }
+    // The files are there, so a row that says complete can be restored.
+    let c = w.checkpoint();
+    for i in 0..20 {
+        fs::remove_file(w.path(&format!("f{i}"))).unwrap();
+    }
+    let o = w.restore(&c);
+    assert!(!o.partial, "{:?}", o.items);
+    assert_eq!(w.read("f7"), "content 7".repeat(20));
+}
+
+#[test]
+fn r01_rules_of_today_are_those_on_the_disk_also_for_named_paths() {
+    let w = World::new();
+    w.write("x", "1");
+    let c = w.checkpoint();
+    w.write("new/big", "never covered");
+    w.write(".env", "KEY");
+    w.write(".gitignore", "/new/\n.env\n");
+    for p in ["new", ".env", "new/big"] {
+        let only = restore::Options { paths: vec![p.into()], ..Default::default() };
+        let o = w.restore_with(&c, only).unwrap();
+        assert!(o.items.iter().all(|i| !i.action.changes()), "{p}: {:?}", o.items);
+    }
+    assert!(w.exists("new/big") && w.exists(".env"));
 }
