@@ -19,7 +19,6 @@ use crate::{
     operation::{OpKind, OpRecord, OpState},
     paths,
     record::{self, CHECKPOINTS, Checkpoint, Record, TRASH, rfc3339},
-    settings::show_bytes,
     tree::{self, DirRef, Node, Root},
     view,
     workspace::{
@@ -478,9 +477,4 @@ fn folder_bytes(dir: &Path) -> u64 {
         }
     }
     total
-}
-
-/// `123.4 MiB of 20.0 GiB`.
-pub fn used_of(used: u64, budget: u64) -> String {
-    format!("{} of {}", show_bytes(used), show_bytes(budget))
 }

@@ -8,7 +8,7 @@ use std::{
 
 use backstitch_scan::{ChildId, Dir, DirIds, Kind, Sink, SinkError, Stat};
 use backstitch_store::{Oid, Scratch, Writer};
-use bstr::{BStr, ByteSlice};
+use bstr::BStr;
 
 use crate::{
     meta,
@@ -164,9 +164,4 @@ impl StoreSink<'_> {
     fn null(&self) -> Oid {
         Oid::null(gix_hash::Kind::Sha1)
     }
-}
-
-/// The last component, for messages.
-pub fn file_name(path: &BStr) -> &BStr {
-    path.rsplit_str("/").next().unwrap_or(path).as_bstr()
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use backstitch_scan::{DirRules, Reason, Rules, Skip, Verdict};
-use backstitch_store::{Odb, Oid};
+use backstitch_store::Odb;
 use bstr::{BStr, BString, ByteSlice};
 use serde::{Deserialize, Serialize};
 
@@ -284,9 +284,6 @@ pub fn of_checkpoint(odb: &Odb, c: &Checkpoint) -> Result<(Root, Coverage)> {
     let coverage = Coverage::of_row(odb, &root)?;
     Ok((root, coverage))
 }
-
-/// Blob id type, for callers that only pass it on.
-pub type BlobId = Oid;
 
 #[cfg(test)]
 mod tests {

@@ -757,11 +757,6 @@ impl Place {
         beside.extend_from_slice(format!(".backstitch-kept-{}", self.op).as_bytes());
         rename_new(self.dir(), temporary, &beside).map_err(|e| self.error(path, e))
     }
-
-    /// Content id of the text of a link or of bytes.
-    pub fn blob_id(bytes: &[u8]) -> Result<Oid> {
-        hash(bytes).map_err(|e| Error::new(Code::Failed, e.to_string()))
-    }
 }
 
 /// What [`Place::parent_access`] found.

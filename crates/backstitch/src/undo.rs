@@ -9,7 +9,7 @@ use crate::{
     checkpoint::Live,
     error::{Code, Error, Result},
     operation::{self, OpKind, OpRecord, OpState, Operation, Outcome, Request},
-    place::{self, Found, Place},
+    place::{Found, Place},
     plan::{Action, Item, Plan, Progress, Stand},
     record::{CHECKPOINTS, TRASH},
     tree::{self, DirRef, Put},
@@ -468,6 +468,5 @@ pub(crate) fn inverse(place: &mut Place, done: Vec<Item>, policy: OnConflict) ->
     let mut plan = Plan { items: list };
     // Whether more than the plan's own paths is in a directory shows when it is removed: then it stays.
     crate::plan::settle(&mut plan, &|_| false);
-    let _ = place::TEMPORARY;
     Ok((plan, present))
 }
