@@ -7,10 +7,9 @@ use bstr::{BStr, BString, ByteSlice};
 use imara_diff::{Algorithm, Diff as LineDiff, InternedInput, sources::byte_lines};
 
 use crate::{
-    checkpoint,
     coverage::{self, Coverage},
     error::{Code, Error, Result},
-    paths,
+    live, paths,
     record::Checkpoint,
     tree::{self, DirRef, Node},
     workspace::{Control, Workspace},
@@ -130,7 +129,7 @@ impl Workspace {
         let live = if self.is_unbounded() || from.is_some_and(|f| f.record.scope == "touched") {
             None
         } else {
-            checkpoint::scan_all(self, false, crate::capture::Room::unlimited(), control)?
+            live::scan_all(self, false, crate::capture::Room::unlimited(), control)?
         };
         let live = match live {
             Some(live) => live,
@@ -142,7 +141,7 @@ impl Workspace {
                     }
                     Ok(())
                 })?;
-                checkpoint::scan_named(self, &covers, Default::default(), "touched", control)?
+                live::scan_named(self, &covers, Default::default(), "touched", control)?
             }
         };
         let b = Side { root: live.files, coverage: live.coverage() };

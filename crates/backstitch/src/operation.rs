@@ -18,12 +18,14 @@ use bstr::{BStr, BString, ByteSlice};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    checkpoint::{self, Live, NewRow, Options as RowOptions},
+    checkpoint::Options as RowOptions,
     error::{Code, Error, Result},
+    live::Live,
     paths,
     place::{self, Found, Place, Step, Unexpected},
     plan::{self, Action, Item, Plan, Progress},
     record::{self, CHECKPOINTS, Checkpoint, Kind, OPERATIONS},
+    row::{self, NewRow},
     tree::{self, DirRef, Put},
     workspace::{Control, OperationLock, Rows, Workspace},
 };
@@ -371,7 +373,7 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
     };
     let parent = rows.parent(row.session.as_deref());
     let new = NewRow { options: &row, parent, operation: Some(id.clone()), notes: Vec::new() };
-    let (safety, before) = checkpoint::build_record(ws, rows, &live, before_files, outside, new)?;
+    let (safety, before) = row::build_record(ws, rows, &live, before_files, outside, new)?;
     let edits = plan.items.iter().filter(|i| i.action.changes() && i.result == Progress::Pending).map(|i| {
         let put = i.to.as_ref().map(|s| Put { node: s.node.clone(), attrs: s.attrs.clone(), dir: None });
         (i.path.clone(), put)

@@ -6,9 +6,9 @@ use backstitch_scan::{self as scan, Found, FoundWhat, Skip};
 use bstr::{BStr, BString, ByteSlice};
 
 use crate::{
-    checkpoint::{self, Live},
     coverage::{self, DiskRules, RowRules},
     error::{Code, Error, Result},
+    live::{self, Live},
     operation::{self, OpKind, Outcome, Request},
     place::Place,
     plan::{self, Action, Item, Plan, Scope, Sides, Stand},
@@ -213,7 +213,7 @@ impl Workspace {
         }
         if !self.is_unbounded()
             && target.record.scope == "workspace"
-            && let Some(live) = checkpoint::scan_all(self, false, crate::capture::Room::unlimited(), control)?
+            && let Some(live) = live::scan_all(self, false, crate::capture::Room::unlimited(), control)?
         {
             return Ok(live);
         }
@@ -223,7 +223,7 @@ impl Workspace {
             None => {
                 let mut all = Vec::new();
                 tree::walk(&odb, target_files, &mut |p, e| {
-                    if checkpoint::is_leaf(&e.node) {
+                    if live::is_leaf(&e.node) {
                         all.push(p.to_owned());
                     }
                     Ok(())
@@ -355,7 +355,7 @@ impl Workspace {
 
 /// Looks at named paths. What could not be looked at is not taken for what an earlier row carries there.
 fn named(ws: &Workspace, list: &[BString], base: (DirRef, u64), control: &Control<'_>) -> Result<Live> {
-    let mut live = checkpoint::scan_named(ws, list, base, "paths", control)?;
+    let mut live = live::scan_named(ws, list, base, "paths", control)?;
     let unknown: Vec<(BString, Option<Put>)> =
         live.skips.iter().filter(|s| list.contains(&s.path)).map(|s| (s.path.clone(), None)).collect();
     if !unknown.is_empty() {

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use bstr::{BString, ByteSlice};
 
 use crate::{
-    attribution, checkpoint,
+    attribution,
     error::{Code, Error, Result},
+    live,
     operation::{self, OpKind, Outcome, Request},
     place::Place,
     plan::{Action, Item, Plan, Progress, Scope},
@@ -170,7 +171,7 @@ impl Workspace {
         crate::plan::settle(&mut plan, &|_| false);
         let live = match self.is_unbounded() {
             true => None,
-            false => checkpoint::scan_all(self, true, crate::capture::Room::unlimited(), control)?,
+            false => live::scan_all(self, true, crate::capture::Room::unlimited(), control)?,
         };
         if let Some(live) = &live {
             mark_moved(&odb_of(live), &rows, live.files, &mut plan, &sums)?;
@@ -239,7 +240,7 @@ impl Workspace {
     }
 }
 
-fn odb_of(live: &checkpoint::Live) -> backstitch_store::Odb {
+fn odb_of(live: &live::Live) -> backstitch_store::Odb {
     live.writer.odb().clone()
 }
 

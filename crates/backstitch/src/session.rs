@@ -1,4 +1,4 @@
-//! Sessions, turns and tool windows: rows made around what an agent does.
+//! Sessions: the rows made around what an agent does, and how conversations branch.
 //!
 //! A turn has a `prompt` row before it and a `turn` row after it; between them lie tool windows, each a pair of `tool` rows
 //! with one call id. All calls may be repeated by a host and tolerate missing neighbours. Numbers of turns are given out
@@ -7,18 +7,17 @@
 use std::collections::{BTreeMap, HashSet};
 
 use backstitch_store::{Edit, Expect};
-use bstr::{BString, ByteSlice};
+use bstr::ByteSlice;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    checkpoint::{Options, Outcome},
     error::{Code, Error, Result},
     operation::{OpKind, OpState, Operation},
-    paths,
-    record::{self, CHECKPOINTS, Checkpoint, Kind, Record, State, Summary},
+    record::{self, Checkpoint, Kind},
     undo,
-    workspace::{Control, Rows, Workspace},
+    workspace::{Rows, Workspace},
 };
+pub use crate::{tool::ToolOptions, turn::TurnOptions};
 
 /// Where sessions' own records live.
 pub const SESSIONS: &str = "refs/backstitch/sessions/";
@@ -71,34 +70,6 @@ pub struct Session {
     pub open_turn: Option<u64>,
 }
 
-/// Which turn is meant.
-#[derive(Clone, Debug, Default)]
-pub struct TurnOptions {
-    /// The session.
-    pub session: String,
-    /// The host's key: the same key means the same turn.
-    pub key: Option<String>,
-    /// The prompt.
-    pub prompt: Option<String>,
-    /// Id of the conversation's entry, where it is known already.
-    pub entry: Option<String>,
-}
-
-/// One end of a tool window.
-#[derive(Clone, Debug, Default)]
-pub struct ToolOptions {
-    /// The session.
-    pub session: String,
-    /// The host's id of the call.
-    pub call: Option<String>,
-    /// The tool.
-    pub tool: Option<String>,
-    /// The sub-agent.
-    pub agent: Option<String>,
-    /// Paths that the tool names; without them the whole workspace is looked at.
-    pub paths: Vec<BString>,
-}
-
 /// A session's id is used in names and refs.
 pub fn check_session(id: &str) -> Result<()> {
     let ok = !id.is_empty()
@@ -136,11 +107,6 @@ pub fn line<'a>(rows: &'a Rows, sessions: &BTreeMap<String, SessionRecord>, id: 
         .collect()
 }
 
-/// The outcome of a call that was made before.
-fn again(c: Option<&Checkpoint>) -> Outcome {
-    Outcome { checkpoint: c.cloned(), skips: Vec::new(), warnings: Vec::new(), read: (0, 0) }
-}
-
 /// There is no such session.
 pub fn no_session(id: &str) -> Error {
     Error::new(Code::NoSuchSession, format!("there is no session {id:?} here"))
@@ -148,7 +114,7 @@ pub fn no_session(id: &str) -> Error {
 }
 
 /// The turn of a line that was begun and not ended.
-fn open_turn<'a>(own: &[&'a Checkpoint]) -> Option<&'a Checkpoint> {
+pub(crate) fn open_turn<'a>(own: &[&'a Checkpoint]) -> Option<&'a Checkpoint> {
     let newest = own.iter().rev().find(|c| c.record.kind == Kind::Prompt)?;
     let ended = own.iter().any(|c| c.record.kind == Kind::Turn && c.record.turn == newest.record.turn);
     (!ended).then_some(*newest)
@@ -334,51 +300,6 @@ impl Workspace {
         Ok((operation, ids))
     }
 
-    /// Records the present state as a row of a session's turn: of the one with `options.turn_key`, else a new one for a
-    /// `prompt` row, else the open one (or the last) for `turn`, `tool` and `agent-run` rows. Rows without a session, and
-    /// others without a key, belong to no turn. A repeated `prompt` row with the same key is the same row.
-    ///
-    /// # Errors
-    /// As [`Workspace::checkpoint`].
-    pub fn checkpoint_in_turn(&mut self, options: &Options, control: &Control<'_>) -> Result<Outcome> {
-        let kind = options.kind;
-        let in_turn = matches!(kind, Kind::Prompt | Kind::Turn | Kind::Tool | Kind::AgentRun);
-        let session = options.session.clone().filter(|_| in_turn || options.turn_key.is_some());
-        let (Some(session), None, None) = (session, self.disabled(), options.turn) else {
-            return self.checkpoint(options, control);
-        };
-        if let Some(label) = &options.label {
-            crate::checkpoint::check_label(label)?;
-        }
-        self.ready()?;
-        let _turns = self.lock(self.store()?, "turns", true)?;
-        let rows = self.rows()?;
-        let own: Vec<&Checkpoint> =
-            rows.all.iter().filter(|c| c.record.session.as_deref() == Some(&session)).collect();
-        let keyed = own.iter().copied().find(|c| {
-            options.turn_key.is_some() && c.record.turn.is_some() && c.record.turn_key == options.turn_key
-        });
-        let mut options = options.clone();
-        match (kind, keyed) {
-            (Kind::Prompt, Some(c)) if c.record.kind == Kind::Prompt => return Ok(again(Some(c))),
-            (_, Some(c)) => options.turn = c.record.turn,
-            (Kind::Prompt, None) => {
-                self.close_open_turn(&rows, &session)?;
-                let records = self.session_records()?;
-                let highest = line(&rows, &records, &session).iter().filter_map(|c| c.record.turn).max();
-                options.turn = Some(highest.unwrap_or(0) + 1);
-            }
-            (_, None) if in_turn && options.turn_key.is_none() => {
-                let of =
-                    open_turn(&own).or_else(|| own.iter().rev().find(|c| c.record.turn.is_some()).copied());
-                options.turn = of.and_then(|c| c.record.turn);
-                options.turn_key = of.and_then(|c| c.record.turn_key.clone());
-            }
-            _ => {}
-        }
-        self.checkpoint(&options, control)
-    }
-
     /// Marks a session as ended; an open turn ends as `crashed`. Repeating it does nothing.
     pub fn session_end(&mut self, session: &str) -> Result<SessionRecord> {
         check_session(session)?;
@@ -396,218 +317,6 @@ impl Workspace {
             self.write_session(&s)?;
         }
         Ok(s)
-    }
-
-    /// Begins a turn: its `prompt` row. The same key gives the same row. A turn left open ends as `crashed` first; its
-    /// after is its last row.
-    pub fn turn_begin(&mut self, o: &TurnOptions, control: &Control<'_>) -> Result<Outcome> {
-        check_session(&o.session)?;
-        self.ready()?;
-        let _turns = self.lock(self.store()?, "turns", true)?;
-        let lock = self.lock_capture()?;
-        let mut rows = self.rows()?;
-        let known = rows.all.iter().find(|c| {
-            c.record.kind == Kind::Prompt
-                && c.record.session.as_deref() == Some(&o.session)
-                && o.key.is_some()
-                && c.record.turn_key == o.key
-        });
-        if let Some(c) = known {
-            return Ok(again(Some(c)));
-        }
-        if self.close_open_turn(&rows, &o.session)? {
-            rows = self.rows()?;
-        }
-        let records = self.session_records()?;
-        let highest =
-            line(&rows, &records, &o.session).iter().filter_map(|c| c.record.turn).max().unwrap_or(0);
-        let options = Options {
-            kind: Kind::Prompt,
-            session: Some(o.session.clone()),
-            turn: Some(highest + 1),
-            turn_key: o.key.clone(),
-            prompt: o.prompt.clone(),
-            entry: o.entry.clone(),
-            ..Options::default()
-        };
-        self.record_row(&options, control, &lock, &rows, Vec::new())
-    }
-
-    /// Ends the open turn (or the one with this key): its `turn` row. Without an open turn nothing happens and no row
-    /// comes back; an ended turn gives its row again.
-    pub fn turn_end(
-        &mut self,
-        session: &str,
-        key: Option<&str>,
-        status: &str,
-        control: &Control<'_>,
-    ) -> Result<Outcome> {
-        check_session(session)?;
-        if !matches!(status, "completed" | "error" | "cancelled") {
-            return Err(Error::new(Code::Usage, format!("{status:?} is not completed, error or cancelled")));
-        }
-        self.ready()?;
-        let _turns = self.lock(self.store()?, "turns", true)?;
-        let lock = self.lock_capture()?;
-        let rows = self.rows()?;
-        let own: Vec<&Checkpoint> =
-            rows.all.iter().filter(|c| c.record.session.as_deref() == Some(session)).collect();
-        let begun = match key {
-            Some(k) => own
-                .iter()
-                .copied()
-                .find(|c| c.record.kind == Kind::Prompt && c.record.turn_key.as_deref() == Some(k)),
-            None => open_turn(&own),
-        };
-        let Some(begun) = begun else { return Ok(again(None)) };
-        let ended = own.iter().find(|c| c.record.kind == Kind::Turn && c.record.turn == begun.record.turn);
-        if let Some(c) = ended {
-            return Ok(again(Some(c)));
-        }
-        let options = Options {
-            kind: Kind::Turn,
-            session: Some(session.to_owned()),
-            turn: begun.record.turn,
-            turn_key: begun.record.turn_key.clone(),
-            status: Some(status.to_owned()),
-            ..Options::default()
-        };
-        self.record_row(&options, control, &lock, &rows, Vec::new())
-    }
-
-    /// Gives the oldest `prompt` row without one (or the turn with this key) the id of its conversation entry. First
-    /// binding wins: `false` where the row has another already.
-    pub fn turn_bind(&mut self, session: &str, key: Option<&str>, entry: &str) -> Result<(Checkpoint, bool)> {
-        check_session(session)?;
-        let _turns = self.lock(self.store()?, "turns", true)?;
-        let _lock = self.lock_capture()?;
-        let rows = self.rows()?;
-        let mut prompts = rows
-            .all
-            .iter()
-            .filter(|c| c.record.kind == Kind::Prompt && c.record.session.as_deref() == Some(session));
-        let found = match key {
-            Some(k) => prompts.find(|c| c.record.turn_key.as_deref() == Some(k)),
-            None => prompts
-                .clone()
-                .find(|c| c.record.entry.as_deref() == Some(entry))
-                .or_else(|| prompts.find(|c| c.record.entry.is_none())),
-        };
-        let c = found.ok_or_else(|| {
-            Error::new(
-                Code::NoSuchCheckpoint,
-                format!("session {session:?} has no turn that waits for an entry"),
-            )
-        })?;
-        match &c.record.entry {
-            Some(e) => Ok((c.clone(), e == entry)),
-            None => Ok((self.rewrite(c, &|r| r.entry = Some(entry.to_owned()))?, true)),
-        }
-    }
-
-    /// One end of a tool window. With paths only these are looked at, wherever rules would leave them out; the after
-    /// of a window looks at the paths of its before.
-    pub fn tool(&mut self, before: bool, o: &ToolOptions, control: &Control<'_>) -> Result<Outcome> {
-        check_session(&o.session)?;
-        self.ready()?;
-        let lock = self.lock_capture()?;
-        let rows = self.rows()?;
-        let own: Vec<&Checkpoint> =
-            rows.all.iter().filter(|c| c.record.session.as_deref() == Some(&o.session)).collect();
-        let turn = open_turn(&own).or(own.iter().rev().find(|c| c.record.turn.is_some()).copied());
-        let phase = if before { "before" } else { "after" };
-        let of_call = |p: &str| {
-            own.iter().rev().find(|c| {
-                c.record.kind == Kind::Tool
-                    && c.record.phase.as_deref() == Some(p)
-                    && c.record.call == o.call
-                    && c.record.turn == turn.and_then(|t| t.record.turn)
-            })
-        };
-        // A repeated end of one call is the same row.
-        if let (Some(_), Some(c)) = (&o.call, of_call(phase)) {
-            return Ok(again(Some(c)));
-        }
-        let mut names = o.paths.clone();
-        let mut tool = o.tool.clone();
-        let mut agent = o.agent.clone();
-        if !before && let Some(b) = of_call("before") {
-            if let Some(covers) = &b.record.covers {
-                names.extend(covers.iter().filter_map(|p| paths::unescape(p.as_bytes())));
-            } else {
-                // The before looked at everything: so does the after.
-                names.clear();
-            }
-            tool = tool.or_else(|| b.record.tool.clone());
-            agent = agent.or_else(|| b.record.agent.clone());
-        }
-        names.sort();
-        names.dedup();
-        let options = Options {
-            kind: Kind::Tool,
-            session: Some(o.session.clone()),
-            turn: turn.and_then(|t| t.record.turn),
-            turn_key: turn.and_then(|t| t.record.turn_key.clone()),
-            agent,
-            tool,
-            phase: Some(phase.to_owned()),
-            call: o.call.clone(),
-            paths: names,
-            ..Options::default()
-        };
-        self.record_row(&options, control, &lock, &rows, Vec::new())
-    }
-
-    /// Recording is on and there is a store.
-    fn ready(&mut self) -> Result<()> {
-        if let Some(reason) = self.disabled() {
-            return Err(Error::new(Code::Disabled, format!("nothing is recorded: {reason}")));
-        }
-        self.refuse_moved()?;
-        self.create_store()?;
-        self.check_room()
-    }
-
-    /// An open turn ends as `crashed`: its after is its last row. `true` if there was one.
-    fn close_open_turn(&self, rows: &Rows, session: &str) -> Result<bool> {
-        let own: Vec<&Checkpoint> =
-            rows.all.iter().filter(|c| c.record.session.as_deref() == Some(session)).collect();
-        let Some(begun) = open_turn(&own) else { return Ok(false) };
-        let last = own.iter().rev().find(|c| c.record.turn == begun.record.turn).copied().unwrap_or(begun);
-        let now = record::now_ms();
-        let r = Record {
-            id: record::new_id(now),
-            seq: rows.next_seq(),
-            kind: Kind::Turn,
-            turn: begun.record.turn,
-            turn_key: begun.record.turn_key.clone(),
-            status: Some("crashed".to_owned()),
-            prompt: None,
-            entry: None,
-            label: None,
-            tool: None,
-            agent: None,
-            phase: None,
-            call: None,
-            parent: Some(begun.record.id.clone()),
-            created_ms: now,
-            unchanged: last.record.id == begun.record.id,
-            summary: if last.record.id == begun.record.id { Summary::default() } else { last.record.summary },
-            state: if last.record.state == State::Failed { State::Gap } else { last.record.state },
-            pinned: false,
-            operation: None,
-            ..last.record.clone()
-        };
-        let writer = self.store()?.writer()?;
-        let mut s = writer.scratch();
-        let commit = writer.commit(&mut s, &last.tree, &r.message(), now.div_euclid(1000))?;
-        writer.finish()?;
-        self.store()?.refs().apply(&[Edit {
-            name: format!("{CHECKPOINTS}{}", r.id),
-            expect: Expect::Absent,
-            new: Some(commit),
-        }])?;
-        Ok(true)
     }
 }
 

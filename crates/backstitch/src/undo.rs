@@ -6,8 +6,8 @@ use backstitch_store::{Edit, Expect, Oid};
 use bstr::{BString, ByteSlice};
 
 use crate::{
-    checkpoint::Live,
     error::{Code, Error, Result},
+    live::Live,
     operation::{self, OpKind, OpRecord, OpState, Operation, Outcome, Request},
     place::{Found, Place},
     plan::{Action, Item, Plan, Progress, Stand},

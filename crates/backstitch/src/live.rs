@@ -1,0 +1,263 @@
+//! The live tree: looking at the workspace, or at named paths of it, into a pack in the making.
+
+use backstitch_scan::{self as scan, Found, FoundWhat, Ignored, Rules, Skip, Table};
+use backstitch_store::{Oid, Writer};
+use bstr::{BString, ByteSlice};
+
+use crate::{
+    capture::{Room, StoreSink},
+    coverage::{self, Coverage, Document},
+    error::{Code, Error, Result},
+    paths,
+    tree::{self, DirRef, Node, Put, Root},
+    workspace::{Control, Workspace},
+};
+
+/// The live tree as objects of a pack in the making.
+pub(crate) struct Live {
+    pub writer: Writer,
+    pub files: DirRef,
+    pub skips: Vec<Skip>,
+    pub rules: Rules,
+    /// Looked at nothing but these.
+    pub covers: Option<Vec<BString>>,
+    pub scope: &'static str,
+    pub count: u64,
+    pub read: (u64, u64),
+    pub update: Option<scan::TableUpdate>,
+}
+
+impl Live {
+    pub fn coverage(&self) -> Coverage {
+        Coverage::of_scan(&self.skips, self.covers.as_deref())
+    }
+
+    fn document(&self) -> Document {
+        let mut skips: Vec<&Skip> = self.skips.iter().collect();
+        skips.sort_by(|a, b| a.path.cmp(&b.path));
+        Document {
+            scope: self.scope.to_owned(),
+            covers: self.covers.as_ref().map(|c| c.iter().map(|p| paths::escape(p)).collect()),
+            skips: skips.into_iter().map(coverage::skip_record).collect(),
+        }
+    }
+
+    /// Writes the root tree of a row.
+    pub fn root(&self, files: DirRef, outside: DirRef) -> Result<(Root, Oid)> {
+        let mut s = self.writer.scratch();
+        let doc = serde_json::to_vec(&self.document()).unwrap_or_default();
+        let root = Root {
+            files,
+            coverage: Some(self.writer.blob(&mut s, &doc)?.0),
+            rules: Some(self.writer.blob(&mut s, &self.rules.to_bytes())?.0),
+            outside,
+        };
+        let oid = root.write(&self.writer, &mut s)?;
+        Ok((root, oid))
+    }
+
+    /// A live tree of which nothing was looked at.
+    pub(crate) fn empty(rules: Rules, writer: Writer) -> Live {
+        Live {
+            writer,
+            files: DirRef::default(),
+            skips: Vec::new(),
+            rules,
+            covers: Some(Vec::new()),
+            scope: "paths",
+            count: 0,
+            read: (0, 0),
+            update: None,
+        }
+    }
+}
+
+pub(crate) fn table_dir(ws: &Workspace) -> Result<std::path::PathBuf> {
+    Ok(ws.store()?.state_dir())
+}
+
+/// The row that vouches for the table's ids still has its ref, its commit can be read, and every pack that was there when
+/// the table was written is there still.
+fn vouched(ws: &Workspace, table: Option<&Table>) -> bool {
+    let Some(note) = table.and_then(|t| t.note().to_str().ok()) else { return false };
+    let mut words = note.split(' ');
+    let Some(name) = words.next() else { return false };
+    let Ok(store) = ws.store() else { return false };
+    let now = packs(ws);
+    words.all(|w| now.iter().any(|p| p == w))
+        && store
+            .refs()
+            .get(name)
+            .is_ok_and(|oid| oid.is_some_and(|oid| store.odb().is_ok_and(|odb| odb.commit(&oid).is_ok())))
+}
+
+/// Short names of the packs that have an index.
+pub(crate) fn packs(ws: &Workspace) -> Vec<String> {
+    let Ok(store) = ws.store() else { return Vec::new() };
+    let Ok(dir) = std::fs::read_dir(store.git_dir().join("objects/pack")) else { return Vec::new() };
+    let names: Vec<String> = dir.flatten().filter_map(|e| e.file_name().into_string().ok()).collect();
+    let mut out: Vec<String> = names
+        .iter()
+        .filter_map(|n| n.strip_prefix("pack-")?.strip_suffix(".idx"))
+        .filter(|n| names.iter().any(|o| *o == format!("pack-{n}.pack")))
+        .map(|n| n[..n.len().min(10)].to_owned())
+        .collect();
+    out.sort();
+    out
+}
+
+fn scan_options<'a>(
+    ws: &Workspace,
+    rules: &'a Rules,
+    never: &'a [(u64, u64)],
+    keep_covered: bool,
+    table_vouched: bool,
+    control: &'a Control<'_>,
+    progress: &'a (dyn Fn(u64, u64) + Sync),
+) -> scan::Options<'a> {
+    let s = ws.settings();
+    scan::Options {
+        threads: ws.threads(),
+        rules,
+        limits: ws.limits(),
+        ignored: match s.word("ignored") {
+            "none" => Ignored::None,
+            "all" => Ignored::All,
+            _ => Ignored::Small,
+        },
+        nested_is_content: s.word("nested") != "boundary",
+        bare_is_content: s.word("bare") == "content",
+        never,
+        keep_covered,
+        paranoid: false,
+        table_vouched,
+        deadline: None,
+        interrupt: control.interrupt,
+        progress,
+    }
+}
+
+/// Looks at the whole workspace. Nothing is visible in the store until the writer is finished.
+pub(crate) fn scan_all(
+    ws: &Workspace,
+    keep_covered: bool,
+    room: Room,
+    control: &Control<'_>,
+) -> Result<Option<Live>> {
+    let rules = ws.rules()?;
+    let never = ws.never();
+    let table = Table::open(&table_dir(ws)?);
+    let writer = ws.store()?.writer()?;
+    let progress = |entries: u64, _: u64| (control.progress)("looking", entries, 0);
+    let options =
+        scan_options(ws, &rules, &never, keep_covered, vouched(ws, table.as_ref()), control, &progress);
+    let sink = StoreSink { writer: &writer, owner: ws.owner(), room, interrupt: control.interrupt };
+    let out = scan::scan(ws.root(), table.as_ref(), &sink, &options)?;
+    if out.unbounded {
+        return Ok(None);
+    }
+    let Some(ids) = out.root else {
+        return Err(Error::new(
+            Code::Failed,
+            format!("{}: the folder could not be read", ws.root().display()),
+        )
+        .at(ws.root()));
+    };
+    Ok(Some(Live {
+        files: DirRef { tree: Some(ids.tree), meta: ids.meta },
+        writer,
+        skips: out.skips,
+        rules,
+        covers: None,
+        scope: "workspace",
+        count: out.files + out.links,
+        read: (out.read_files, out.read_bytes),
+        update: out.update,
+    }))
+}
+
+/// Looks at named paths only; the tree carries the rest from `base` for browsing.
+pub(crate) fn scan_named(
+    ws: &Workspace,
+    names: &[BString],
+    (base, base_count): (DirRef, u64),
+    scope: &'static str,
+    control: &Control<'_>,
+) -> Result<Live> {
+    let rules = ws.rules()?;
+    let never = ws.never();
+    let writer = ws.store()?.writer()?;
+    let progress = |entries: u64, _: u64| (control.progress)("looking", entries, 0);
+    let options = scan_options(ws, &rules, &never, false, false, control, &progress);
+    let sink = StoreSink {
+        writer: &writer,
+        owner: ws.owner(),
+        room: Room::unlimited(),
+        interrupt: control.interrupt,
+    };
+    let found = scan::scan_paths(ws.root(), names, None, &sink, &options)?;
+    let (edits, skips) = to_edits(found, ws.owner());
+    let mut s = writer.scratch();
+    // Only what the edits touch is counted: a named row costs the same at any size of the tree.
+    let leaves = |dir: DirRef| -> Result<u64> {
+        let mut n = 0;
+        tree::walk(writer.odb(), dir, &mut |_, e| {
+            n += u64::from(!e.node.is_dir());
+            Ok(())
+        })?;
+        Ok(n)
+    };
+    let mut count = base_count;
+    for (path, put) in &edits {
+        if let Some(old) = tree::lookup(writer.odb(), base, path.as_bstr())? {
+            let n = if old.node.is_dir() { leaves(old.dir)? } else { 1 };
+            count = count.saturating_sub(n);
+        }
+        count += match put {
+            None => 0,
+            Some(p) => match p.dir {
+                Some(dir) => leaves(dir)?,
+                None => 1,
+            },
+        };
+    }
+    let files = tree::edit(&writer, &mut s, base, edits)?;
+    Ok(Live {
+        writer,
+        files,
+        skips,
+        rules,
+        covers: Some(names.to_vec()),
+        scope,
+        count,
+        read: (0, 0),
+        update: None,
+    })
+}
+
+/// What was found at named paths, as edits of a tree.
+pub(crate) fn to_edits(found: Vec<Found>, owner: (u32, u32)) -> (Vec<(BString, Option<Put>)>, Vec<Skip>) {
+    let (mut edits, mut skips) = (Vec::new(), Vec::new());
+    for f in found {
+        match f.what {
+            FoundWhat::Leaf { stat, id, xattrs } => {
+                let (node, attrs) = tree::leaf(&stat, id, xattrs.as_ref(), owner);
+                edits.push((f.path, Some(Put { node, attrs, dir: None })));
+            }
+            FoundWhat::Dir { stat, ids, skips: inner, xattrs } => {
+                let (node, attrs) = tree::leaf(&stat, ids.tree, xattrs.as_ref(), owner);
+                let dir = DirRef { tree: Some(ids.tree), meta: ids.meta };
+                edits.push((f.path, Some(Put { node, attrs, dir: Some(dir) })));
+                skips.extend(inner);
+            }
+            FoundWhat::Absent => edits.push((f.path, None)),
+            FoundWhat::Skip(s) => skips.push(s),
+        }
+    }
+    (edits, skips)
+}
+
+/// Whether the node is a file or link.
+pub(crate) fn is_leaf(n: &Node) -> bool {
+    !n.is_dir()
+}

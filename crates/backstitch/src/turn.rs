@@ -1,0 +1,236 @@
+//! Turns: what a host calls around a prompt. Numbers of turns are given out under the lock `turns` and never twice in a
+//! session; all calls may be repeated by a host and tolerate missing neighbours.
+
+use backstitch_store::{Edit, Expect};
+
+use crate::{
+    checkpoint::{Options, Outcome},
+    error::{Code, Error, Result},
+    record::{self, CHECKPOINTS, Checkpoint, Kind, Record, State, Summary},
+    session::{check_session, line, open_turn},
+    workspace::{Control, Rows, Workspace},
+};
+
+/// Which turn is meant.
+#[derive(Clone, Debug, Default)]
+pub struct TurnOptions {
+    /// The session.
+    pub session: String,
+    /// The host's key: the same key means the same turn.
+    pub key: Option<String>,
+    /// The prompt.
+    pub prompt: Option<String>,
+    /// Id of the conversation's entry, where it is known already.
+    pub entry: Option<String>,
+}
+
+/// The outcome of a call that was made before.
+pub(crate) fn again(c: Option<&Checkpoint>) -> Outcome {
+    Outcome { checkpoint: c.cloned(), skips: Vec::new(), warnings: Vec::new(), read: (0, 0) }
+}
+
+impl Workspace {
+    /// Records the present state as a row of a session's turn: of the one with `options.turn_key`, else a new one for a
+    /// `prompt` row, else the open one (or the last) for `turn`, `tool` and `agent-run` rows. Rows without a session, and
+    /// others without a key, belong to no turn. A repeated `prompt` row with the same key is the same row.
+    ///
+    /// # Errors
+    /// As [`Workspace::checkpoint`].
+    pub fn checkpoint_in_turn(&mut self, options: &Options, control: &Control<'_>) -> Result<Outcome> {
+        let kind = options.kind;
+        let in_turn = matches!(kind, Kind::Prompt | Kind::Turn | Kind::Tool | Kind::AgentRun);
+        let session = options.session.clone().filter(|_| in_turn || options.turn_key.is_some());
+        let (Some(session), None, None) = (session, self.disabled(), options.turn) else {
+            return self.checkpoint(options, control);
+        };
+        if let Some(label) = &options.label {
+            crate::checkpoint::check_label(label)?;
+        }
+        self.ready()?;
+        let _turns = self.lock(self.store()?, "turns", true)?;
+        let rows = self.rows()?;
+        let own: Vec<&Checkpoint> =
+            rows.all.iter().filter(|c| c.record.session.as_deref() == Some(&session)).collect();
+        let keyed = own.iter().copied().find(|c| {
+            options.turn_key.is_some() && c.record.turn.is_some() && c.record.turn_key == options.turn_key
+        });
+        let mut options = options.clone();
+        match (kind, keyed) {
+            (Kind::Prompt, Some(c)) if c.record.kind == Kind::Prompt => return Ok(again(Some(c))),
+            (_, Some(c)) => options.turn = c.record.turn,
+            (Kind::Prompt, None) => {
+                self.close_open_turn(&rows, &session)?;
+                let records = self.session_records()?;
+                let highest = line(&rows, &records, &session).iter().filter_map(|c| c.record.turn).max();
+                options.turn = Some(highest.unwrap_or(0) + 1);
+            }
+            (_, None) if in_turn && options.turn_key.is_none() => {
+                let of =
+                    open_turn(&own).or_else(|| own.iter().rev().find(|c| c.record.turn.is_some()).copied());
+                options.turn = of.and_then(|c| c.record.turn);
+                options.turn_key = of.and_then(|c| c.record.turn_key.clone());
+            }
+            _ => {}
+        }
+        self.checkpoint(&options, control)
+    }
+
+    /// Begins a turn: its `prompt` row. The same key gives the same row. A turn left open ends as `crashed` first; its
+    /// after is its last row.
+    pub fn turn_begin(&mut self, o: &TurnOptions, control: &Control<'_>) -> Result<Outcome> {
+        check_session(&o.session)?;
+        self.ready()?;
+        let _turns = self.lock(self.store()?, "turns", true)?;
+        let lock = self.lock_capture()?;
+        let mut rows = self.rows()?;
+        let known = rows.all.iter().find(|c| {
+            c.record.kind == Kind::Prompt
+                && c.record.session.as_deref() == Some(&o.session)
+                && o.key.is_some()
+                && c.record.turn_key == o.key
+        });
+        if let Some(c) = known {
+            return Ok(again(Some(c)));
+        }
+        if self.close_open_turn(&rows, &o.session)? {
+            rows = self.rows()?;
+        }
+        let records = self.session_records()?;
+        let highest =
+            line(&rows, &records, &o.session).iter().filter_map(|c| c.record.turn).max().unwrap_or(0);
+        let options = Options {
+            kind: Kind::Prompt,
+            session: Some(o.session.clone()),
+            turn: Some(highest + 1),
+            turn_key: o.key.clone(),
+            prompt: o.prompt.clone(),
+            entry: o.entry.clone(),
+            ..Options::default()
+        };
+        self.record_row(&options, control, &lock, &rows, Vec::new())
+    }
+
+    /// Ends the open turn (or the one with this key): its `turn` row. Without an open turn nothing happens and no row
+    /// comes back; an ended turn gives its row again.
+    pub fn turn_end(
+        &mut self,
+        session: &str,
+        key: Option<&str>,
+        status: &str,
+        control: &Control<'_>,
+    ) -> Result<Outcome> {
+        check_session(session)?;
+        if !matches!(status, "completed" | "error" | "cancelled") {
+            return Err(Error::new(Code::Usage, format!("{status:?} is not completed, error or cancelled")));
+        }
+        self.ready()?;
+        let _turns = self.lock(self.store()?, "turns", true)?;
+        let lock = self.lock_capture()?;
+        let rows = self.rows()?;
+        let own: Vec<&Checkpoint> =
+            rows.all.iter().filter(|c| c.record.session.as_deref() == Some(session)).collect();
+        let begun = match key {
+            Some(k) => own
+                .iter()
+                .copied()
+                .find(|c| c.record.kind == Kind::Prompt && c.record.turn_key.as_deref() == Some(k)),
+            None => open_turn(&own),
+        };
+        let Some(begun) = begun else { return Ok(again(None)) };
+        let ended = own.iter().find(|c| c.record.kind == Kind::Turn && c.record.turn == begun.record.turn);
+        if let Some(c) = ended {
+            return Ok(again(Some(c)));
+        }
+        let options = Options {
+            kind: Kind::Turn,
+            session: Some(session.to_owned()),
+            turn: begun.record.turn,
+            turn_key: begun.record.turn_key.clone(),
+            status: Some(status.to_owned()),
+            ..Options::default()
+        };
+        self.record_row(&options, control, &lock, &rows, Vec::new())
+    }
+
+    /// Gives the oldest `prompt` row without one (or the turn with this key) the id of its conversation entry. First
+    /// binding wins: `false` where the row has another already.
+    pub fn turn_bind(&mut self, session: &str, key: Option<&str>, entry: &str) -> Result<(Checkpoint, bool)> {
+        check_session(session)?;
+        let _turns = self.lock(self.store()?, "turns", true)?;
+        let _lock = self.lock_capture()?;
+        let rows = self.rows()?;
+        let mut prompts = rows
+            .all
+            .iter()
+            .filter(|c| c.record.kind == Kind::Prompt && c.record.session.as_deref() == Some(session));
+        let found = match key {
+            Some(k) => prompts.find(|c| c.record.turn_key.as_deref() == Some(k)),
+            None => prompts
+                .clone()
+                .find(|c| c.record.entry.as_deref() == Some(entry))
+                .or_else(|| prompts.find(|c| c.record.entry.is_none())),
+        };
+        let c = found.ok_or_else(|| {
+            Error::new(
+                Code::NoSuchCheckpoint,
+                format!("session {session:?} has no turn that waits for an entry"),
+            )
+        })?;
+        match &c.record.entry {
+            Some(e) => Ok((c.clone(), e == entry)),
+            None => Ok((self.rewrite(c, &|r| r.entry = Some(entry.to_owned()))?, true)),
+        }
+    }
+
+    /// Recording is on and there is a store.
+    pub(crate) fn ready(&mut self) -> Result<()> {
+        if let Some(reason) = self.disabled() {
+            return Err(Error::new(Code::Disabled, format!("nothing is recorded: {reason}")));
+        }
+        self.refuse_moved()?;
+        self.create_store()?;
+        self.check_room()
+    }
+
+    /// An open turn ends as `crashed`: its after is its last row. `true` if there was one.
+    pub(crate) fn close_open_turn(&self, rows: &Rows, session: &str) -> Result<bool> {
+        let own: Vec<&Checkpoint> =
+            rows.all.iter().filter(|c| c.record.session.as_deref() == Some(session)).collect();
+        let Some(begun) = open_turn(&own) else { return Ok(false) };
+        let last = own.iter().rev().find(|c| c.record.turn == begun.record.turn).copied().unwrap_or(begun);
+        let now = record::now_ms();
+        let r = Record {
+            id: record::new_id(now),
+            seq: rows.next_seq(),
+            kind: Kind::Turn,
+            turn: begun.record.turn,
+            turn_key: begun.record.turn_key.clone(),
+            status: Some("crashed".to_owned()),
+            prompt: None,
+            entry: None,
+            label: None,
+            tool: None,
+            agent: None,
+            phase: None,
+            call: None,
+            parent: Some(begun.record.id.clone()),
+            created_ms: now,
+            unchanged: last.record.id == begun.record.id,
+            summary: if last.record.id == begun.record.id { Summary::default() } else { last.record.summary },
+            state: if last.record.state == State::Failed { State::Gap } else { last.record.state },
+            pinned: false,
+            operation: None,
+            ..last.record.clone()
+        };
+        let writer = self.store()?.writer()?;
+        let mut s = writer.scratch();
+        let commit = writer.commit(&mut s, &last.tree, &r.message(), now.div_euclid(1000))?;
+        writer.finish()?;
+        self.store()?.refs().apply(&[Edit {
+            name: format!("{CHECKPOINTS}{}", r.id),
+            expect: Expect::Absent,
+            new: Some(commit),
+        }])?;
+        Ok(true)
+    }
+}
