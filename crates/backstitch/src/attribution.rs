@@ -257,7 +257,18 @@ pub fn sum(
         }
     }
     let loose = unattributed(odb, &line, &own, first)?;
-    let loose = loose.into_iter().filter(|(p, _)| !sums.contains_key(p) && !theirs.contains(p)).collect();
+    let mut loose: BTreeMap<BString, Touched> =
+        loose.into_iter().filter(|(p, _)| !sums.contains_key(p) && !theirs.contains(p)).collect();
+    // What the window of another session explains is that session's, and nothing to be asked about.
+    let begun = line.iter().filter(|c| c.record.turn.is_some_and(|t| t >= first)).map(|c| c.record.seq).min();
+    for w in others.iter().filter(|w| !w.crashed && w.after.map(|a| a.record.seq) >= begun) {
+        if loose.is_empty() {
+            break;
+        }
+        for t in changes(odb, w)? {
+            loose.remove(&t.path);
+        }
+    }
     Ok((sums, loose))
 }
 

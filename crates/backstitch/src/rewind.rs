@@ -106,6 +106,7 @@ impl Workspace {
             .collect();
         takes_back.sort_unstable();
         takes_back.dedup();
+        refuse_damaged(&rows, &line, turn)?;
         let odb = self.odb()?;
         let (sums, loose) = attribution::sum(&odb, &rows, &sessions, &self.operations()?, &id, turn)?;
         let scope = Scope::new(options.paths.clone(), &options.globs, options.busy.clone())?;
@@ -242,6 +243,18 @@ impl Workspace {
 
 fn odb_of(live: &live::Live) -> backstitch_store::Odb {
     live.writer.odb().clone()
+}
+
+/// A row that cannot be read may be an end of one of the windows: without it nobody knows what the session did since.
+pub(crate) fn refuse_damaged(rows: &Rows, line: &[&crate::record::Checkpoint], turn: u64) -> Result<()> {
+    let begun =
+        line.iter().filter(|c| c.record.turn.is_some_and(|t| t >= turn)).map(|c| c.record.id.as_str()).min();
+    match rows.damaged.iter().find(|(name, _)| name.rsplit('/').next() >= begun) {
+        Some((name, why)) => Err(Error::new(Code::StoreDamaged, format!("{name} cannot be read: {why}")).hint(
+            "`backstitch verify --repair` sets it aside, and `restore` goes back to any other row; nothing was changed",
+        )),
+        None => Ok(()),
+    }
 }
 
 /// While another session has a tool window open, its next step may stand on what would be taken away.

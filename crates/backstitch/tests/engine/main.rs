@@ -15,4 +15,5 @@ mod sessions;
 mod story;
 mod support;
 mod traps;
+mod traps_history;
 mod world;

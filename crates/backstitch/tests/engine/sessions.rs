@@ -17,13 +17,13 @@ use backstitch_testkit::Compare;
 use crate::world::{World, action, same};
 
 /// An agent's session, driven as a host does it.
-struct Agent<'a> {
-    w: &'a World,
-    id: &'a str,
+pub struct Agent<'a> {
+    pub w: &'a World,
+    pub id: &'a str,
 }
 
 impl Agent<'_> {
-    fn begin(&self, key: &str) -> Checkpoint {
+    pub fn begin(&self, key: &str) -> Checkpoint {
         let o = TurnOptions {
             session: self.id.into(),
             key: Some(key.into()),
@@ -33,11 +33,11 @@ impl Agent<'_> {
         self.w.open().turn_begin(&o, &Control::default()).unwrap().checkpoint.unwrap()
     }
 
-    fn end(&self) -> Option<Checkpoint> {
+    pub fn end(&self) -> Option<Checkpoint> {
         self.w.open().turn_end(self.id, None, "completed", &Control::default()).unwrap().checkpoint
     }
 
-    fn tool(&self, before: bool, call: &str, paths: &[&str]) -> Recorded {
+    pub fn tool(&self, before: bool, call: &str, paths: &[&str]) -> Recorded {
         let o = ToolOptions {
             session: self.id.into(),
             call: Some(call.into()),
@@ -48,24 +48,24 @@ impl Agent<'_> {
         self.w.open().tool(before, &o, &Control::default()).unwrap()
     }
 
-    fn write(&self, call: &str, path: &str, text: &str) {
+    pub fn write(&self, call: &str, path: &str, text: &str) {
         self.tool(true, call, &[path]);
         self.w.write(path, text);
         self.tool(false, call, &[path]);
     }
 
-    fn shell(&self, call: &str, work: impl FnOnce()) {
+    pub fn shell(&self, call: &str, work: impl FnOnce()) {
         self.tool(true, call, &[]);
         work();
         self.tool(false, call, &[]);
     }
 
-    fn rewind_with(&self, to: &str, o: rewind::Options) -> Result<Outcome> {
+    pub fn rewind_with(&self, to: &str, o: rewind::Options) -> Result<Outcome> {
         let o = rewind::Options { to: to.into(), session: Some(self.id.into()), ..o };
         self.w.open().rewind(&o, &Control::default())
     }
 
-    fn rewind(&self, to: &str) -> Outcome {
+    pub fn rewind(&self, to: &str) -> Outcome {
         self.rewind_with(to, rewind::Options::default()).unwrap()
     }
 }
