@@ -3,7 +3,7 @@
 use std::{
     ffi::OsStr,
     os::unix::ffi::OsStrExt,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use bstr::{BStr, BString, ByteSlice};
@@ -49,6 +49,43 @@ pub fn to_path(root: &Path, rel: &BStr) -> PathBuf {
 /// Bytes of a path.
 pub fn bytes(path: &Path) -> &BStr {
     path.as_os_str().as_bytes().as_bstr()
+}
+
+/// `a/./b/../c/` to `a/c`. `None` where `..` leads above the root of the file system's own spelling.
+pub(crate) fn lexical(path: &Path) -> PathBuf {
+    let mut out = PathBuf::new();
+    for c in path.components() {
+        match c {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                out.pop();
+            }
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Where an absolute path lies in the workspace.
+pub(crate) fn relative(root: &Path, absolute: &Path) -> Option<PathBuf> {
+    if let Ok(rest) = absolute.strip_prefix(root) {
+        return Some(rest.to_owned());
+    }
+    // Another spelling of the way there: the shortest part of it that resolves into the workspace. The last name is not
+    // followed, unless it is the workspace itself.
+    let parts: Vec<&OsStr> = absolute.iter().collect();
+    for n in 1..=parts.len() {
+        let head: PathBuf = parts[..n].iter().collect();
+        let Ok(real) = head.canonicalize() else { return None };
+        let Ok(inner) = real.strip_prefix(root) else { continue };
+        if n == parts.len() && real != root {
+            return None;
+        }
+        let mut out = inner.to_owned();
+        out.extend(&parts[n..]);
+        return Some(out);
+    }
+    None
 }
 
 /// `%xx` for everything that is not plain, readable ASCII; reversible.
@@ -147,5 +184,33 @@ mod tests {
         assert_eq!(base64(b"f"), "Zg==");
         assert_eq!(base64(b"fo"), "Zm8=");
         assert_eq!(base64(b"foobar"), "Zm9vYmFy");
+    }
+
+    #[test]
+    fn spelling_does_not_matter() {
+        for (given, want) in [("/a/./b/../c/", "/a/c"), ("/a//b/", "/a/b"), ("/../a", "/a")] {
+            assert_eq!(lexical(Path::new(given)), Path::new(want));
+        }
+    }
+
+    #[test]
+    fn links_on_the_way_are_followed_and_the_last_is_not() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let top = dir.path().canonicalize().expect("real");
+        let root = top.join("ws");
+        std::fs::create_dir_all(root.join("sub")).expect("made");
+        std::fs::write(root.join("sub/f"), "").expect("made");
+        for (to, at) in [("ws", "link"), ("ws/sub", "inner"), ("ws/sub/f", "file")] {
+            std::os::unix::fs::symlink(top.join(to), top.join(at)).expect("made");
+        }
+        let rel = |p: &str| relative(&root, &top.join(p)).map(|p| p.to_string_lossy().into_owned());
+        assert_eq!(rel("ws/sub/f").as_deref(), Some("sub/f"));
+        assert_eq!(rel("link/sub/f").as_deref(), Some("sub/f"));
+        assert_eq!(rel("link").as_deref(), Some(""));
+        assert_eq!(rel("link/gone/x").as_deref(), Some("gone/x"));
+        assert_eq!(rel("inner/f").as_deref(), Some("sub/f"));
+        assert_eq!(rel("file"), None);
+        assert_eq!(rel("inner"), None);
+        assert_eq!(rel("elsewhere"), None);
     }
 }

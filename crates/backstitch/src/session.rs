@@ -300,6 +300,23 @@ impl Workspace {
         Ok((operation, ids))
     }
 
+    /// Opens a session, for the first time or again: a turn that was left open ends as `crashed`, and a session that had
+    /// ended has not. What is not known yet stays so: nothing is written before the first row.
+    pub fn session_open(&mut self, session: &str) -> Result<()> {
+        check_session(session)?;
+        if !self.has_store() || self.disabled().is_some() {
+            return Ok(());
+        }
+        let _turns = self.lock(self.store()?, "turns", true)?;
+        let rows = self.rows()?;
+        self.close_open_turn(&rows, session)?;
+        if let Some(mut s) = self.session_records()?.remove(session).filter(|s| s.ended) {
+            s.ended = false;
+            self.write_session(&s)?;
+        }
+        Ok(())
+    }
+
     /// Marks a session as ended; an open turn ends as `crashed`. Repeating it does nothing.
     pub fn session_end(&mut self, session: &str) -> Result<SessionRecord> {
         check_session(session)?;

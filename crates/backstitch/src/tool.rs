@@ -37,24 +37,35 @@ impl Workspace {
         let rows = self.rows()?;
         let own: Vec<&Checkpoint> =
             rows.all.iter().filter(|c| c.record.session.as_deref() == Some(&o.session)).collect();
-        let turn = open_turn(&own).or(own.iter().rev().find(|c| c.record.turn.is_some()).copied());
+        let now = open_turn(&own).or(own.iter().rev().find(|c| c.record.turn.is_some()).copied());
         let phase = if before { "before" } else { "after" };
-        let of_call = |p: &str| {
-            own.iter().rev().find(|c| {
-                c.record.kind == Kind::Tool
-                    && c.record.phase.as_deref() == Some(p)
-                    && c.record.call == o.call
-                    && c.record.turn == turn.and_then(|t| t.record.turn)
-            })
-        };
+        // A window belongs to the turn of its beginning, whatever began meanwhile: sub-agents outlive the turn's end.
+        let last = own.iter().rev().copied().find(|c| {
+            let same_turn = c.record.turn == now.and_then(|t| t.record.turn);
+            c.record.kind == Kind::Tool
+                && c.record.call == o.call
+                && (same_turn || !before && o.call.is_some())
+        });
+        let begun = last.filter(|c| !before && c.record.phase.as_deref() == Some("before"));
         // A repeated end of one call is the same row.
-        if let (Some(_), Some(c)) = (&o.call, of_call(phase)) {
-            return Ok(again(Some(c)));
+        if o.call.is_some()
+            && begun.is_none()
+            && let Some(c) = last.filter(|c| before || c.record.phase.as_deref() == Some(phase))
+        {
+            let same = own.iter().rev().find(|x| {
+                x.record.call == c.record.call
+                    && x.record.turn == c.record.turn
+                    && x.record.phase.as_deref() == Some(phase)
+            });
+            if same.is_some() {
+                return Ok(again(same.copied()));
+            }
         }
+        let turn = begun.or(now);
         let mut names = o.paths.clone();
         let mut tool = o.tool.clone();
         let mut agent = o.agent.clone();
-        if !before && let Some(b) = of_call("before") {
+        if let Some(b) = begun {
             if let Some(covers) = &b.record.covers {
                 names.extend(covers.iter().filter_map(|p| paths::unescape(p.as_bytes())));
             } else {

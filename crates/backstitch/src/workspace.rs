@@ -13,6 +13,7 @@ use std::{
 
 use backstitch_scan::{Limits, RuleSettings, Rules};
 use backstitch_store::{Durability, Lock, Manifest, Odb, Store};
+use bstr::BString;
 
 use crate::{
     error::{Code, Error, Result},
@@ -393,6 +394,12 @@ impl Workspace {
     /// The root's real path.
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// An absolute path's place in the workspace; `None` outside. Lexical, but for links on the way to the last name: a
+    /// link that is named is the link itself. The workspace itself is the empty path.
+    pub fn locate(&self, absolute: &Path) -> Option<BString> {
+        paths::relative(&self.root, &paths::lexical(absolute)).map(|p| paths::bytes(&p).into())
     }
 
     /// Where the store is, or would be.

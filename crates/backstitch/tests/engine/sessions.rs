@@ -421,6 +421,44 @@ fn r131_turns_survive_a_restart_and_a_crash_in_the_middle() {
 }
 
 #[test]
+fn a_window_that_outlives_its_turn_is_of_that_turn() {
+    let w = World::new();
+    w.write("other", "mine");
+    let a = Agent { w: &w, id: "s" };
+    a.begin("k1");
+    a.tool(true, "late", &[]);
+    a.begin("k2");
+    w.write("inner", "by a sub-agent");
+    let after = a.tool(false, "late", &[]).checkpoint.unwrap();
+    assert_eq!((after.record.turn, after.record.phase.as_deref()), (Some(1), Some("after")));
+    // Repeated, it is the same row; and a second turn may use the same id again.
+    assert_eq!(a.tool(false, "late", &[]).checkpoint.unwrap().record.id, after.record.id);
+    assert_eq!(a.tool(true, "late", &[]).checkpoint.unwrap().record.turn, Some(2));
+    assert_eq!(a.tool(false, "late", &[]).checkpoint.unwrap().record.turn, Some(2));
+    a.rewind("2");
+    assert!(w.path("inner").exists(), "the first turn made it");
+    a.rewind("1");
+    assert!(!w.path("inner").exists());
+}
+
+#[test]
+fn opening_a_session_again_closes_what_was_left_open() {
+    let w = World::new();
+    let mut ws = w.open();
+    ws.session_open("s").unwrap();
+    assert!(!ws.has_store(), "nothing is written before the first row");
+    Agent { w: &w, id: "s" }.begin("k1");
+    let mut ws = w.open();
+    ws.session_end("s").unwrap();
+    Agent { w: &w, id: "s" }.begin("k2");
+    ws.session_open("s").unwrap();
+    let s = ws.sessions().unwrap().remove(0);
+    assert_eq!((s.record.ended, s.open_turn, s.turns), (false, None, 2));
+    let crashed = ws.rows().unwrap().all.into_iter().filter(|c| c.record.kind == Kind::Turn);
+    assert_eq!(crashed.map(|c| c.record.status.unwrap()).collect::<Vec<_>>(), ["crashed", "crashed"]);
+}
+
+#[test]
 fn an_open_window_of_another_session_blocks_unless_forced() {
     let w = World::new();
     w.write("f", "0");
