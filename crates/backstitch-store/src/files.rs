@@ -108,7 +108,16 @@ impl Temp {
 
     /// Renames to `to`, replacing what is there. The content must have been synced before.
     pub(crate) fn place(mut self, to: &Path) -> Result<(), Error> {
-        fs::rename(&self.path, to).map_err(Error::io(to))?;
+        let mut moved = fs::rename(&self.path, to);
+        if let (Err(e), Some(parent)) = (&moved, to.parent())
+            && e.kind() == io::ErrorKind::NotFound
+            && !parent.is_dir()
+        {
+            // A collection has just removed it as empty.
+            ensure_dir(parent)?;
+            moved = fs::rename(&self.path, to);
+        }
+        moved.map_err(Error::io(to))?;
         self.placed = true;
         Ok(())
     }

@@ -103,15 +103,6 @@ impl Input<'_> {
         Ok(self.buffer[self.lo - 1])
     }
 
-    /// The next plain bytes.
-    pub(crate) fn bytes<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
-        let mut out = [0; N];
-        for b in &mut out {
-            *b = self.byte()?;
-        }
-        Ok(out)
-    }
-
     /// The stream from here, which must hold exactly `size` bytes.
     pub(crate) fn whole(&mut self, size: u64) -> Result<Vec<u8>, Fault> {
         let mut out = Vec::new();

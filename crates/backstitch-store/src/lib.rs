@@ -10,6 +10,8 @@
 //!   many refs through a cache.
 //! - [`Store`]: the layout, private from the first byte; [locks](Store::lock_exclusive) that die with their owner;
 //!   [`verify`](Store::verify), which re-hashes everything and names the refs that damage hits.
+//! - [`Store::consolidate`], [`Store::collect`], [`Store::expunge`]: few packs, and no bytes that nobody needs, beside
+//!   running captures. [`Store::account`]: whose bytes they are.
 //! - [`names`]: a reversible encoding for file names that git refuses.
 //!
 //! Stock git reads the result (`git fsck --strict`, `git show`, `git clone --mirror`); none is needed.
@@ -58,7 +60,9 @@
 //! - Alternates are not followed: a store never borrows objects.
 #![deny(missing_docs)]
 
+mod account;
 mod bases;
+mod collect;
 mod deflate;
 mod error;
 mod files;
@@ -67,9 +71,12 @@ mod hash;
 mod hostile;
 mod idx;
 mod inflate;
+mod inventory;
+mod layout;
 mod lock;
 mod loose;
 mod manifest;
+mod mark;
 pub mod names;
 mod object;
 mod odb;
@@ -78,8 +85,10 @@ mod packed;
 mod pending;
 mod reach;
 mod refs;
+mod repack;
 mod rows;
 mod store;
+mod sweep;
 mod usage;
 mod verify;
 mod writer;
@@ -87,6 +96,8 @@ mod writer;
 pub use bstr::{BStr, BString, ByteSlice};
 pub use gix_hash::ObjectId as Oid;
 
+pub use account::{Account, Share};
+pub use collect::{Care, Swept};
 pub use error::Error;
 pub use lock::Lock;
 pub use manifest::{FORMAT, Manifest};
@@ -94,7 +105,7 @@ pub use object::{MODE_EXECUTABLE, MODE_FILE, MODE_LINK, MODE_TREE, ObjectKind, T
 pub use odb::Odb;
 pub use refs::{Edit, Expect, Listed, Refs};
 pub use rows::Row;
-pub(crate) use store::ALIVE;
+pub(crate) use store::{ALIVE, GATE};
 pub use store::{Durability, Store};
 pub use usage::DiskUsage;
 pub use verify::{Damage, VerifyReport};

@@ -316,7 +316,7 @@ impl Odb {
                 first = Some(Error::damaged(path, format!("{what}; object {oid} may be in its pack")));
             }
         }
-        Err(first.unwrap_or_else(|| Error::Missing { path: self.inner.store.clone(), oid: *oid }))
+        Err(first.unwrap_or_else(|| self.missing(oid)))
     }
 
     fn expect(&self, oid: &Oid, want: Kind) -> Result<Vec<u8>, Error> {
@@ -326,7 +326,11 @@ impl Odb {
         }
     }
 
-    fn mistaken(&self, oid: &Oid, what: &str) -> Error {
+    pub(crate) fn missing(&self, oid: &Oid) -> Error {
+        Error::Missing { path: self.inner.store.clone(), oid: *oid }
+    }
+
+    pub(crate) fn mistaken(&self, oid: &Oid, what: &str) -> Error {
         Error::damaged(&self.inner.store, format!("object {oid} {what}"))
     }
 
@@ -363,7 +367,7 @@ impl Odb {
     }
 
     /// Kind (not known for deltas without reading on) and size.
-    fn head(&self, oid: &Oid) -> Result<(Option<Kind>, u64), Error> {
+    pub(crate) fn head(&self, oid: &Oid) -> Result<(Option<Kind>, u64), Error> {
         if *oid == hash::empty_tree() {
             return Ok((Some(Kind::Tree), 0));
         }

@@ -29,8 +29,27 @@ pub(crate) fn header(count: u32) -> [u8; HEADER_LEN as usize] {
 
 /// Writes type and size of an undeltified entry; returns how many bytes.
 pub(crate) fn entry_header(kind: Kind, size: u64, out: &mut [u8]) -> usize {
+    type_and_size(kind.code(), size, out)
+}
+
+/// The header of a delta of `size` bytes against the entry that starts `back` bytes before it.
+pub(crate) fn delta_header(size: u64, back: u64) -> Vec<u8> {
+    let mut out = vec![0; ENTRY_HEADER_MAX];
+    let n = type_and_size(6, size, &mut out);
+    out.truncate(n);
+    let mut rest = back;
+    let mut digits = vec![(rest & 0x7f) as u8];
+    while rest > 0x7f {
+        rest = (rest >> 7) - 1;
+        digits.push(0x80 | (rest & 0x7f) as u8);
+    }
+    out.extend(digits.iter().rev());
+    out
+}
+
+fn type_and_size(code: u8, size: u64, out: &mut [u8]) -> usize {
     let mut rest = size >> 4;
-    let mut byte = kind.code() << 4 | (size & 15) as u8;
+    let mut byte = code << 4 | (size & 15) as u8;
     let mut n = 0;
     while rest > 0 {
         out[n] = byte | 0x80;
@@ -100,6 +119,15 @@ impl Pack {
         self.opened().map(drop)
     }
 
+    /// The bytes of an entry as they are in the file.
+    pub(crate) fn read_raw(&self, offset: u64, out: &mut [u8]) -> Result<(), Error> {
+        let o = self.opened()?;
+        if offset.checked_add(out.len() as u64).is_none_or(|end| end > o.end) {
+            return Err(self.fault(offset, "an object is outside the pack"));
+        }
+        o.file.read_exact_at(out, offset).map_err(Error::io(&self.path))
+    }
+
     /// Lets go of the file; the next read opens it again.
     pub(crate) fn close(&self) {
         *self.file.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -136,12 +164,27 @@ pub(crate) fn damaged_at(path: &Path, offset: u64, what: &str) -> Error {
 
 /// Type and size of the entry that starts here.
 pub(crate) fn read_entry(input: &mut Input<'_>, offset: u64) -> Result<(Entry, u64), Fault> {
-    let first = input.byte()?;
+    parse_entry(&mut || input.byte(), offset)
+}
+
+/// As [`read_entry`], of an entry in memory; also the length of its header.
+pub(crate) fn entry_of(bytes: &[u8], offset: u64) -> Result<(Entry, u64, usize), Fault> {
+    let mut n = 0;
+    let mut next = || {
+        n += 1;
+        bytes.get(n - 1).copied().ok_or_else(|| Fault::from("an entry is cut off"))
+    };
+    let (entry, size) = parse_entry(&mut next, offset)?;
+    Ok((entry, size, n))
+}
+
+fn parse_entry(next: &mut dyn FnMut() -> Result<u8, Fault>, offset: u64) -> Result<(Entry, u64), Fault> {
+    let first = next()?;
     let mut size = u64::from(first & 15);
     let mut shift = 4;
     let mut more = first & 0x80 != 0;
     while more {
-        let b = input.byte()?;
+        let b = next()?;
         if shift > 57 {
             return Err("an object's size is out of range".into());
         }
@@ -151,10 +194,10 @@ pub(crate) fn read_entry(input: &mut Input<'_>, offset: u64) -> Result<(Entry, u
     }
     let entry = match first >> 4 & 7 {
         6 => {
-            let mut b = input.byte()?;
+            let mut b = next()?;
             let mut back = u64::from(b & 0x7f);
             while b & 0x80 != 0 {
-                b = input.byte()?;
+                b = next()?;
                 back = back
                     .checked_add(1)
                     .and_then(|n| n.checked_mul(128))
@@ -164,7 +207,13 @@ pub(crate) fn read_entry(input: &mut Input<'_>, offset: u64) -> Result<(Entry, u
             let base = offset.checked_sub(back).filter(|_| back > 0);
             Entry::Offset(base.ok_or("a delta's base is out of range")?)
         }
-        7 => Entry::Base(input.bytes()?),
+        7 => {
+            let mut id = [0; OID_LEN];
+            for b in &mut id {
+                *b = next()?;
+            }
+            Entry::Base(id)
+        }
         code => Entry::Plain(Kind::from_code(code).ok_or("an entry of unknown type")?),
     };
     Ok((entry, size))

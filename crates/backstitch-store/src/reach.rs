@@ -138,7 +138,7 @@ fn enter(
 }
 
 /// What an object points to; none if it cannot be understood.
-fn links(kind: Kind, data: &[u8]) -> Option<Vec<(Oid, Option<Kind>)>> {
+pub(crate) fn links(kind: Kind, data: &[u8]) -> Option<Vec<(Oid, Option<Kind>)>> {
     let id = |hex: &[u8]| Oid::from_hex(hex.get(..2 * hash::OID_LEN)?).ok();
     match kind {
         Kind::Blob => Some(Vec::new()),

@@ -3,7 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crate::{
@@ -36,6 +36,8 @@ pub struct Store {
 
 /// Lock that whoever has temporaries holds shared.
 pub(crate) const ALIVE: &str = "writers";
+/// Lock that who takes `store` shared passes through, and that whoever waits for `store` alone holds for a moment.
+pub(crate) const GATE: &str = "gate";
 
 const DIRS: [&str; 9] = [
     "git",
@@ -188,8 +190,12 @@ impl Store {
         Ok(self.odb.get_or_init(|| Odb::new(&self.dir, self.git_dir().join("objects"))).clone())
     }
 
-    /// A new pack in the making.
+    /// A new pack in the making. What dead processes left behind is removed first, if nobody else is writing.
     pub fn writer(&self) -> Result<Writer, Error> {
+        if self.has_temps()? {
+            // Only room is lost if it fails.
+            let _ = self.clean_stale();
+        }
         Writer::new(&self.odb()?, self.alive()?, self.durability)
     }
 
@@ -199,7 +205,16 @@ impl Store {
     }
 
     /// Takes the advisory lock `name` together with other shared holders, waiting up to `wait`.
+    ///
+    /// The lock `store` keeps the files in place that its holder has looked up: whoever captures holds it from its first
+    /// look-up until its ref is in place.
     pub fn lock_shared(&self, name: &str, wait: Duration) -> Result<Lock, Error> {
+        let start = Instant::now();
+        let _through = match name {
+            "store" => Some(lock::take(&self.dir.join("locks"), GATE, Mode::Shared, wait)?),
+            _ => None,
+        };
+        let wait = wait.saturating_sub(start.elapsed());
         lock::take(&self.dir.join("locks"), name, Mode::Shared, wait)
     }
 
@@ -208,9 +223,18 @@ impl Store {
         lock::take(&self.dir.join("locks"), name, Mode::Exclusive, wait)
     }
 
-    fn alive(&self) -> Result<Lock, Error> {
+    pub(crate) fn alive(&self) -> Result<Lock, Error> {
         // The other side holds it for as long as it takes to unlink a few files.
         self.lock_shared(ALIVE, CREATE_WAIT)
+    }
+
+    /// Somebody is writing objects, or died while doing so.
+    fn has_temps(&self) -> Result<bool, Error> {
+        let objects = self.git_dir().join("objects");
+        let is_temp =
+            |n: &std::ffi::OsString| n.as_encoded_bytes().starts_with(files::TEMP_PREFIX.as_bytes());
+        Ok(files::names(&objects)?.iter().any(is_temp)
+            || files::names(&objects.join("pack"))?.iter().any(is_temp))
     }
 
     /// Removes the temporaries that dead processes left, which are harmless but take room. Does nothing while anybody

@@ -15,6 +15,7 @@ use crate::{
     Error, Odb, Oid, Store,
     hash::{self, OID_LEN},
     idx::IdxEntry,
+    inventory,
     loose::{self, Hashing},
     object::Kind,
     odb::PackSet,
@@ -82,7 +83,8 @@ impl Store {
         let objects = git.join("objects");
         let odb = Odb::new(self.dir(), objects.clone());
         let set = odb.packs()?;
-        let mut report = VerifyReport { orphans: orphans(&objects, &set)?, ..VerifyReport::default() };
+        let mut report =
+            VerifyReport { orphans: inventory::orphans(&objects, &set)?, ..VerifyReport::default() };
         let mut hits: HashMap<Oid, Vec<usize>> = HashMap::new();
         for (path, what) in &set.broken {
             report.note(path.clone(), None, what.clone());
@@ -217,21 +219,6 @@ fn what_of(e: Error) -> String {
         Error::Io { source, .. } => source.to_string(),
         e => e.to_string(),
     }
-}
-
-fn orphans(objects: &Path, set: &PackSet) -> Result<Vec<PathBuf>, Error> {
-    let dir = objects.join("pack");
-    let known: HashSet<PathBuf> = set
-        .packs
-        .iter()
-        .map(|p| p.path.clone())
-        .chain(set.broken.iter().map(|(p, _)| p.with_extension("pack")))
-        .collect();
-    let names = crate::files::names(&dir)?;
-    let packs = names.iter().filter(|n| crate::files::stem(n, ".pack").is_some()).map(|n| dir.join(n));
-    let mut out: Vec<PathBuf> = packs.filter(|p| !known.contains(p)).collect();
-    out.sort_unstable();
-    Ok(out)
 }
 
 /// Spreads `jobs` over all cores; `take` runs on this thread.

@@ -9,4 +9,5 @@ mod layout;
 mod names;
 mod pack;
 mod refs;
+mod space;
 mod support;
