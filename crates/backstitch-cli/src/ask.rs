@@ -14,7 +14,7 @@ use rustix::{
 
 /// Reads once from standard input, past the buffer of the standard library, whose content cannot be waited for.
 /// Signals arrive as a flag, so that is looked at now and then.
-fn read(buffer: &mut [u8], interrupt: &AtomicBool) -> Result<usize> {
+pub fn read(buffer: &mut [u8], interrupt: &AtomicBool) -> Result<usize> {
     let stdin = io::stdin();
     let slice = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
     loop {

@@ -45,7 +45,7 @@ pub struct Context {
 }
 
 /// What was done, how much of it, how much in all (0: unknown).
-type Tick = dyn Fn(&str, u64, u64) + Sync;
+pub type Tick = dyn Fn(&str, u64, u64) + Send + Sync;
 
 /// Runs a command; returns the exit code.
 pub fn run(cli: Cli) -> u8 {
@@ -65,8 +65,12 @@ pub fn run(cli: Cli) -> u8 {
 }
 
 /// The environment, with the options applied.
-fn surroundings(g: &Global) -> Result<Surroundings> {
-    let mut s = Surroundings::of_process();
+pub fn surroundings(g: &Global) -> Result<Surroundings> {
+    apply(Surroundings::of_process(), g)
+}
+
+/// Surroundings with the options applied.
+pub fn apply(mut s: Surroundings, g: &Global) -> Result<Surroundings> {
     if let Some(dir) = &g.store_dir {
         s.store_base.clone_from(dir);
     }
@@ -101,14 +105,26 @@ impl Context {
         }
         let progress = Progress::new(ui.progress);
         let told = progress.clone();
+        let tick = move |what: &str, done, total| told.tick(what, done, total);
+        Context { progress, ..Context::of(g, ui, surroundings, interrupt, Box::new(tick)) }
+    }
+
+    /// For a server: no signals, no terminal; somebody else is told of progress.
+    pub fn of(
+        g: Global,
+        ui: Ui,
+        surroundings: Surroundings,
+        interrupt: Arc<AtomicBool>,
+        tick: Box<Tick>,
+    ) -> Context {
         Context {
             folder: g.workspace.unwrap_or_else(|| PathBuf::from(".")),
             as_person: g.as_person,
             session: g.session,
             surroundings,
             interrupt,
-            tick: Box::new(move |what, done, total| told.tick(what, done, total)),
-            progress,
+            tick,
+            progress: Progress::new(false),
             ui,
         }
     }

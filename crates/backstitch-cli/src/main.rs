@@ -10,6 +10,7 @@ mod inside;
 mod pages;
 mod problem;
 mod progress;
+mod serve;
 mod table;
 mod text;
 mod ui;

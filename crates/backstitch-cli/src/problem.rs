@@ -89,15 +89,8 @@ pub fn report(ui: &Ui, e: &Error) -> u8 {
     e.code.exit()
 }
 
-/// What clap found wrong, or the help that was asked for.
-pub fn usage(error: &clap::Error, words: &[OsString]) -> u8 {
-    let wants_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-    let json = words.iter().skip(1).take_while(|w| *w != "--").any(|w| w == "--json");
-    if wants_help || !json {
-        // A closed output is nothing to tell anybody about.
-        let _ = error.print();
-        return if wants_help { 0 } else { Code::Usage.exit() };
-    }
+/// What clap found wrong.
+pub fn of_words(error: &clap::Error) -> Error {
     let text = error.render().to_string();
     let first = text.lines().find(|l| !l.trim().is_empty()).unwrap_or("wrong usage");
     let message = match error.kind() {
@@ -112,9 +105,21 @@ pub fn usage(error: &clap::Error, words: &[OsString]) -> u8 {
         }
         _ => first.trim_start_matches("error: ").to_owned(),
     };
-    let tip = text.lines().find_map(|l| l.trim().strip_prefix("tip: ")).map(str::to_owned);
     let mut e = Error::new(Code::Usage, message);
-    e.hint = tip;
+    e.hint = text.lines().find_map(|l| l.trim().strip_prefix("tip: ")).map(str::to_owned);
+    e
+}
+
+/// What clap found wrong, or the help that was asked for.
+pub fn usage(error: &clap::Error, words: &[OsString]) -> u8 {
+    let wants_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    let json = words.iter().skip(1).take_while(|w| *w != "--").any(|w| w == "--json");
+    if wants_help || !json {
+        // A closed output is nothing to tell anybody about.
+        let _ = error.print();
+        return if wants_help { 0 } else { Code::Usage.exit() };
+    }
+    let e = of_words(error);
     let _ =
         std::io::Write::write_all(&mut std::io::stderr().lock(), format!("{}\n", document(&e)).as_bytes());
     e.code.exit()

@@ -159,6 +159,11 @@ pub enum Command {
     Delete(Several),
     /// Write a checkpoint as a folder, an archive, a patch or a git bundle.
     Export(Export),
+    /// Serve a host over JSON-RPC 2.0, one message a line, on standard input and output.
+    ///
+    /// Every command is a method. `-C` and `--session` are the defaults of calls that name none. Ends when the input ends, after
+    /// what was begun.
+    Serve,
     /// Print a completion script.
     Completions(Completions),
     /// Print the manual page, or write all of them.
@@ -775,7 +780,7 @@ mod tests {
 
     #[test]
     fn commands_of_later_issues_do_not_exist() {
-        for name in ["revert", "prune", "gc", "forget", "sync", "serve", "mcp"] {
+        for name in ["revert", "prune", "gc", "forget", "sync", "mcp"] {
             assert!(Cli::try_parse_from(["backstitch", name]).is_err(), "{name}");
         }
     }

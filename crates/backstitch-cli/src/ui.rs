@@ -47,13 +47,45 @@ pub struct Ui {
     pub progress: bool,
     /// Somebody can be asked.
     pub can_ask: bool,
-    out: RefCell<BufWriter<Stdout>>,
+    out: RefCell<Target>,
     broken: Cell<bool>,
     recovered: RefCell<Option<String>>,
     warned: RefCell<Vec<String>>,
 }
 
+/// Where results go.
+enum Target {
+    Stdout(BufWriter<Stdout>),
+    /// For a server: the document is the result; bytes that a command writes beside it are not kept.
+    Document(Option<Value>),
+}
+
 impl Ui {
+    /// Nothing is written anywhere: the command's document is taken with [`Ui::take_document`].
+    pub fn captured() -> Ui {
+        Ui {
+            json: true,
+            quiet: true,
+            verbose: false,
+            colour: false,
+            colour_err: false,
+            progress: false,
+            can_ask: false,
+            out: RefCell::new(Target::Document(None)),
+            broken: Cell::new(false),
+            recovered: RefCell::new(None),
+            warned: RefCell::new(Vec::new()),
+        }
+    }
+
+    /// The document that the command made.
+    pub fn take_document(&self) -> Option<Value> {
+        match &mut *self.out.borrow_mut() {
+            Target::Document(d) => d.take(),
+            Target::Stdout(_) => None,
+        }
+    }
+
     /// As the options and the terminals say.
     pub fn new(g: &Global) -> Ui {
         let (out, err) = (io::stdout().is_terminal(), io::stderr().is_terminal());
@@ -72,7 +104,7 @@ impl Ui {
             colour_err: !g.json && colour(err),
             progress: err && !g.quiet && !g.json && !g.no_progress,
             can_ask: io::stdin().is_terminal() && err && !g.json,
-            out: RefCell::new(BufWriter::with_capacity(1 << 16, io::stdout())),
+            out: RefCell::new(Target::Stdout(BufWriter::with_capacity(1 << 16, io::stdout()))),
             broken: Cell::new(false),
             recovered: RefCell::new(None),
             warned: RefCell::new(Vec::new()),
@@ -116,6 +148,10 @@ impl Ui {
                     list.push(w.clone().into());
                 }
             }
+        }
+        if let Target::Document(d) = &mut *self.out.borrow_mut() {
+            *d = Some(value);
+            return Ok(());
         }
         let mut text = serde_json::to_string(&value).map_err(|e| Error::new(Code::Failed, e.to_string()))?;
         text.push('\n');
@@ -205,11 +241,17 @@ pub struct Out<'a>(&'a Ui);
 
 impl Write for Out<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.out.borrow_mut().write(bytes).map_err(|e| self.0.note_broken(e))
+        match &mut *self.0.out.borrow_mut() {
+            Target::Stdout(out) => out.write(bytes).map_err(|e| self.0.note_broken(e)),
+            Target::Document(_) => Ok(bytes.len()),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.out.borrow_mut().flush().map_err(|e| self.0.note_broken(e))
+        match &mut *self.0.out.borrow_mut() {
+            Target::Stdout(out) => out.flush().map_err(|e| self.0.note_broken(e)),
+            Target::Document(_) => Ok(()),
+        }
     }
 }
 

@@ -17,6 +17,8 @@ use crate::{
 /// What a row is recorded for, and how.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// Id of the row to be, from [`crate::record::new_id`]; a new one where not said.
+    pub id: Option<String>,
     /// Kind.
     pub kind: Kind,
     /// Label.
@@ -56,6 +58,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Options {
+            id: None,
             kind: Kind::Manual,
             label: None,
             prompt: None,

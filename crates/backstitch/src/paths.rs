@@ -138,6 +138,24 @@ pub fn base64(bytes: &[u8]) -> String {
     out
 }
 
+/// Inverse of [`base64`]; `None` for what it does not make.
+pub fn from_base64(text: &str) -> Option<Vec<u8>> {
+    let digits = text.trim_end_matches('=').as_bytes();
+    let mut out = Vec::with_capacity(digits.len() * 3 / 4);
+    for chunk in digits.chunks(4) {
+        let mut n: u32 = 0;
+        for i in 0..4 {
+            let d = match chunk.get(i) {
+                Some(b) => B64.iter().position(|x| x == b)?,
+                None => 0,
+            };
+            n = n << 6 | d as u32;
+        }
+        out.extend_from_slice(&n.to_be_bytes()[1..chunk.len().max(1)]);
+    }
+    (base64(&out) == text).then_some(out)
+}
+
 /// A path in JSON: `path` lossily, and `path_base64` where it is not UTF-8.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct JsonPath {
@@ -184,6 +202,13 @@ mod tests {
         assert_eq!(base64(b"f"), "Zg==");
         assert_eq!(base64(b"fo"), "Zm8=");
         assert_eq!(base64(b"foobar"), "Zm9vYmFy");
+        let all: Vec<u8> = (0..=255).collect();
+        for n in 0..all.len() {
+            assert_eq!(from_base64(&base64(&all[..n])).as_deref(), Some(&all[..n]));
+        }
+        for bad in ["Z", "Zg", "Zg=", "Zh==", "====", "Zm9v=", "Z g=", "Zm-v"] {
+            assert_eq!(from_base64(bad), None, "{bad}");
+        }
     }
 
     #[test]

@@ -165,7 +165,7 @@ pub(crate) fn build_record(
     Ok((
         Record {
             v: 1,
-            id: record::new_id(created_ms),
+            id: options.id.clone().unwrap_or_else(|| record::new_id(created_ms)),
             seq: rows.next_seq(),
             kind: options.kind,
             session: options.session.clone(),

@@ -24,6 +24,17 @@ pub struct TurnOptions {
     pub entry: Option<String>,
 }
 
+/// What is known of a turn as soon as its row has an id, while the capture still runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Begun {
+    /// Of its `prompt` row.
+    pub id: String,
+    /// Its number.
+    pub turn: u64,
+    /// The row is there already: the key was used before.
+    pub recorded: bool,
+}
+
 /// The outcome of a call that was made before.
 pub(crate) fn again(c: Option<&Checkpoint>) -> Outcome {
     Outcome { checkpoint: c.cloned(), skips: Vec::new(), warnings: Vec::new(), read: (0, 0) }
@@ -78,6 +89,17 @@ impl Workspace {
     /// Begins a turn: its `prompt` row. The same key gives the same row. A turn left open ends as `crashed` first; its
     /// after is its last row.
     pub fn turn_begin(&mut self, o: &TurnOptions, control: &Control<'_>) -> Result<Outcome> {
+        self.turn_begin_told(o, &|_| {}, control)
+    }
+
+    /// As [`Workspace::turn_begin`], telling the row's id and number before the capture begins. The row is there only once
+    /// this returns without an error.
+    pub fn turn_begin_told(
+        &mut self,
+        o: &TurnOptions,
+        told: &dyn Fn(&Begun),
+        control: &Control<'_>,
+    ) -> Result<Outcome> {
         check_session(&o.session)?;
         self.ready()?;
         let _turns = self.lock(self.store()?, "turns", true)?;
@@ -90,6 +112,7 @@ impl Workspace {
                 && c.record.turn_key == o.key
         });
         if let Some(c) = known {
+            told(&Begun { id: c.record.id.clone(), turn: c.record.turn.unwrap_or(0), recorded: true });
             return Ok(again(Some(c)));
         }
         if self.close_open_turn(&rows, &o.session)? {
@@ -98,10 +121,13 @@ impl Workspace {
         let records = self.session_records()?;
         let highest =
             line(&rows, &records, &o.session).iter().filter_map(|c| c.record.turn).max().unwrap_or(0);
+        let begun = Begun { id: record::new_id(record::now_ms()), turn: highest + 1, recorded: false };
+        told(&begun);
         let options = Options {
+            id: Some(begun.id),
             kind: Kind::Prompt,
             session: Some(o.session.clone()),
-            turn: Some(highest + 1),
+            turn: Some(begun.turn),
             turn_key: o.key.clone(),
             prompt: o.prompt.clone(),
             entry: o.entry.clone(),

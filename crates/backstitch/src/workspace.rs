@@ -271,26 +271,36 @@ pub fn stores(base: &Path) -> Vec<KnownStore> {
 }
 
 impl Workspace {
-    /// Finds the workspace of `dir` (CONTRACT: the nearest known workspace at or above it, else the git work tree's top,
-    /// else the folder itself). Creates nothing.
+    /// The root of the workspace that `dir` belongs to (CONTRACT: the nearest known workspace at or above it, else the git work
+    /// tree's top, else the folder itself). Looks at names only.
     ///
-    /// A restore that a dead process left behind is finished or rolled back first, unless its lock is held.
-    pub fn open(dir: &Path, surroundings: Surroundings) -> Result<Workspace> {
+    /// # Errors
+    /// `io` where the present folder is gone.
+    pub fn find_root(dir: &Path, surroundings: &Surroundings) -> Result<PathBuf> {
         let start = real_path(dir)?;
-        let base = surroundings.store_base.clone();
-        let store_dir = |root: &Path| base.join("stores").join(store_name(root));
-        let known = |root: &Path| store_dir(root).join("manifest.json").symlink_metadata().is_ok();
+        let base = &surroundings.store_base;
+        let known = |root: &Path| {
+            base.join("stores").join(store_name(root)).join("manifest.json").symlink_metadata().is_ok()
+        };
         let home = surroundings.home.as_deref();
-        let mut root = start.clone();
         for at in start.ancestors() {
             if at != start && is_unbounded(at, home) {
                 break;
             }
             if known(at) || has_git(at) {
-                root = at.to_owned();
-                break;
+                return Ok(at.to_owned());
             }
         }
+        Ok(start)
+    }
+
+    /// Opens the workspace of `dir` ([`Workspace::find_root`]). Creates nothing.
+    ///
+    /// A restore that a dead process left behind is finished or rolled back first, unless its lock is held.
+    pub fn open(dir: &Path, surroundings: Surroundings) -> Result<Workspace> {
+        let root = Workspace::find_root(dir, &surroundings)?;
+        let store_dir = surroundings.store_base.join("stores").join(store_name(&root));
+        let known = || store_dir.join("manifest.json").symlink_metadata().is_ok();
         let mut sources = Sources {
             user: surroundings.user_config.clone(),
             project: Some(root.join(settings::PROJECT_FILE)),
@@ -301,9 +311,8 @@ impl Workspace {
             sources.trusted = surroundings.trusted();
         }
         let settings = Settings::load(&sources);
-        let store_dir = store_dir(&root);
         let mut mended = None;
-        let store = match store_dir.join("git").symlink_metadata().is_ok() || known(&root) {
+        let store = match store_dir.join("git").symlink_metadata().is_ok() || known() {
             false => None,
             true => {
                 Some(match Store::open(&store_dir) {

@@ -14,14 +14,14 @@ mod rows;
 mod session;
 mod show;
 mod stores;
-mod turn;
+pub mod turn;
 mod walk;
 
 use backstitch::error::Result;
 
 use crate::{
     context::Context,
-    pages,
+    pages, serve,
     table::{Command, Config, Session, Stores, Tool, Turn},
 };
 
@@ -58,6 +58,7 @@ pub fn run(cx: &Context, command: Command) -> Result<u8> {
         Command::Label(a) => rows::label(cx, &a),
         Command::Delete(a) => rows::delete(cx, &a),
         Command::Export(a) => export::run(cx, &a),
+        Command::Serve => serve::run(cx),
         Command::Completions(a) => pages::completions(&cx.ui, a.shell),
         Command::Man(a) => pages::man(&cx.ui, a.out.as_deref()),
         Command::Reference(a) => pages::reference(&cx.ui, a.page),

@@ -4,7 +4,8 @@ use backstitch::{
     checkpoint::Outcome,
     error::Result,
     record::Checkpoint,
-    session::{ToolOptions, TurnOptions},
+    tool::ToolOptions,
+    turn::{Begun, TurnOptions},
     view,
     workspace::Workspace,
 };
@@ -55,10 +56,15 @@ fn tell(cx: &Context, ws: &Workspace, out: &Outcome, without: &str) -> Result<u8
 
 /// Begins a turn.
 pub fn begin(cx: &Context, a: TurnBegin) -> Result<u8> {
+    begin_told(cx, a, &|_, _| {})
+}
+
+/// Begins a turn; its session, id and number are told before the capture runs.
+pub fn begin_told(cx: &Context, a: TurnBegin, told: &dyn Fn(&str, &Begun)) -> Result<u8> {
     let prompt = checkpoint::prompt(cx, a.prompt.as_deref(), a.prompt_file.as_deref())?;
     let mut ws = cx.workspace()?;
     let options = TurnOptions { session: session(cx, &ws)?, key: a.key, prompt, entry: a.entry };
-    let out = ws.turn_begin(&options, &cx.control())?;
+    let out = ws.turn_begin_told(&options, &|begun| told(&options.session, begun), &cx.control())?;
     tell(cx, &ws, &out, "")
 }
 

@@ -73,6 +73,7 @@ fn help_of_every_command() {
         "tool",
         "session",
         "status",
+        "serve",
         "verify",
         "doctor",
         "pin",

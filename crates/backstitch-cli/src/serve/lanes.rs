@@ -1,0 +1,123 @@
+//! Where calls run: one lane for each workspace that is written to, one pool for all that only reads.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::PathBuf,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+};
+
+/// Calls that wait, at most.
+const MOST_CALLS: usize = 1_000;
+/// Bytes of messages that wait, at most.
+const MOST_BYTES: usize = 32 << 20;
+/// Workspaces that are written to at once, at most.
+const MOST_LANES: usize = 32;
+/// Calls that read at once.
+const READERS: usize = 4;
+
+/// Which lane.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Lane {
+    /// Calls that write, in the order in which they came.
+    Of(PathBuf),
+    /// Calls that only read, in any order.
+    Reading,
+}
+
+/// A call to be carried out.
+pub type Job = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<(usize, Job)>,
+    threads: usize,
+}
+
+#[derive(Default)]
+struct State {
+    lanes: HashMap<Lane, Queue>,
+    calls: usize,
+    bytes: usize,
+}
+
+/// All lanes. Threads live as long as their lane has something to do.
+#[derive(Clone, Default)]
+pub struct Lanes(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    idle: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lanes {
+    /// Takes a call on. `false` where too many are waiting: the call is dropped.
+    pub fn push(&self, lane: &Lane, bytes: usize, job: Job) -> bool {
+        let mut held = self.0.lock();
+        let State { lanes, calls, bytes: all } = &mut *held;
+        let full = *calls >= MOST_CALLS
+            || *all + bytes > MOST_BYTES
+            || (!lanes.contains_key(lane) && lanes.len() >= MOST_LANES);
+        if full {
+            return false;
+        }
+        let most = if *lane == Lane::Reading { READERS } else { 1 };
+        let queue = lanes.entry(lane.clone()).or_default();
+        if queue.threads < most {
+            let (shared, own) = (Arc::clone(&self.0), lane.clone());
+            let spawned =
+                std::thread::Builder::new().name("lane".to_owned()).spawn(move || work(&shared, &own));
+            match spawned {
+                Ok(_) => queue.threads += 1,
+                // The others of this lane take it over.
+                Err(_) if queue.threads > 0 => {}
+                Err(_) => {
+                    lanes.remove(lane);
+                    return false;
+                }
+            }
+        }
+        queue.waiting.push_back((bytes, job));
+        *calls += 1;
+        *all += bytes;
+        true
+    }
+
+    /// Waits until nothing is left to do.
+    pub fn finish(&self) {
+        let mut held = self.0.lock();
+        while !held.lanes.is_empty() {
+            held = self.0.idle.wait(held).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+fn work(shared: &Shared, lane: &Lane) {
+    let mut held = shared.lock();
+    loop {
+        let next = held.lanes.get_mut(lane).and_then(|q| q.waiting.pop_front());
+        let Some((bytes, job)) = next else {
+            if let Some(q) = held.lanes.get_mut(lane) {
+                q.threads -= 1;
+                if q.threads == 0 {
+                    held.lanes.remove(lane);
+                }
+            }
+            shared.idle.notify_all();
+            return;
+        };
+        drop(held);
+        // Whoever waits for the answer is told when the job is dropped.
+        let _ = catch_unwind(AssertUnwindSafe(job));
+        held = shared.lock();
+        held.calls -= 1;
+        held.bytes -= bytes;
+    }
+}
