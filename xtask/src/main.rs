@@ -1,4 +1,5 @@
-//! The tasks of this project: `cargo xtask test`, `cargo xtask kill-campaign`, `cargo xtask bench`.
+//! The tasks of this project: `cargo xtask test`, `cargo xtask seeds`, `cargo xtask kill-campaign`,
+//! `cargo xtask bench`.
 //!
 //! Everything here runs the product from outside, as a process. Nothing here is published.
 
@@ -6,6 +7,7 @@ mod args;
 mod bench;
 mod campaign;
 mod licences;
+mod seeds;
 mod test;
 mod tools;
 
@@ -19,8 +21,12 @@ type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Resu
 /// What a task is run by. `Ok(false)` means that it ran and found something wrong.
 type Task = fn(&Parsed) -> Result<bool>;
 
-const TASKS: &[(&Command, Task)] =
-    &[(&test::COMMAND, test::run), (&campaign::COMMAND, campaign::run), (&bench::COMMAND, bench::run)];
+const TASKS: &[(&Command, Task)] = &[
+    (&test::COMMAND, test::run),
+    (&seeds::COMMAND, seeds::run),
+    (&campaign::COMMAND, campaign::run),
+    (&bench::COMMAND, bench::run),
+];
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);

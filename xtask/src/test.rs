@@ -10,7 +10,7 @@ use backstitch_testkit::{privilege::has_program, skip};
 use crate::{
     Result,
     args::{Command, Opt, Parsed},
-    campaign, licences, tools,
+    campaign, licences, seeds, tools,
 };
 
 /// The table entry.
@@ -88,6 +88,7 @@ pub fn run(options: &Parsed) -> Result<bool> {
         .step("cargo clippy", |_| plain(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
     count.step("cargo build", |_| plain(&["build", "--workspace", "--bins"]));
     let nextest = has_program("cargo-nextest");
+    seeds::forget()?;
     count.step(if nextest { "cargo nextest run" } else { "cargo test" }, |count| {
         let args: &[&str] = if nextest {
             &[
@@ -99,6 +100,8 @@ pub fn run(options: &Parsed) -> Result<bool> {
                 "fail",
                 "--no-tests",
                 "fail",
+                "--profile",
+                seeds::PROFILE,
             ]
         } else {
             &["test", "--workspace", "--no-fail-fast", "--lib", "--bins", "--tests"]
@@ -107,6 +110,18 @@ pub fn run(options: &Parsed) -> Result<bool> {
         command.env(skip::LOG, &log).env("NEXTEST_HIDE_PROGRESS_BAR", "1");
         tests(count, command)
     });
+    if nextest {
+        count.step("docs/seeds.md", |_| {
+            let report = seeds::check_here(false)?;
+            report.print();
+            match report.faults.len() {
+                0 => Ok(()),
+                n => Err(format!("{n} faults").into()),
+            }
+        });
+    } else {
+        count.skip("docs/seeds.md", "cargo-nextest is not here");
+    }
     count.step("cargo test --doc", |count| {
         let mut command = tools::cargo(["test", "--workspace", "--doc"])?;
         command.env(skip::LOG, &log);

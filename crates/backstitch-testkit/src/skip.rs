@@ -8,9 +8,13 @@ use std::{fs::OpenOptions, io::Write};
 /// Names the file to which each skip is appended.
 pub const LOG: &str = "BACKSTITCH_SKIP_LOG";
 
-/// Records that `what` did not run, because of `reason`.
+/// Records that `what` did not run, because of `reason`. Under nextest the line ends in ` @ ` and the test's full name.
 pub fn skip(what: &str, reason: &str) {
-    let line = format!("{what}: {}\n", reason.replace('\n', " "));
+    let mut line = format!("{what}: {}", reason.replace('\n', " "));
+    if let (Ok(binary), Ok(test)) = (std::env::var("NEXTEST_BINARY_ID"), std::env::var("NEXTEST_TEST_NAME")) {
+        line.push_str(&format!(" @ {binary} {test}"));
+    }
+    line.push('\n');
     eprint!("skipped: {line}");
     if let Some(path) = std::env::var_os(LOG)
         && let Ok(mut file) = OpenOptions::new().append(true).create(true).open(path)

@@ -407,6 +407,15 @@ mod tests {
     }
 
     #[test]
+    fn s0_60_a_summary_leaves_out_what_is_zero() {
+        let of = |added, modified, deleted, renamed| Summary { added, modified, deleted, renamed }.line();
+        assert_eq!(of(0, 0, 0, 0), "no changes");
+        assert_eq!(of(1, 0, 0, 0), "1 file: +1");
+        assert_eq!(of(1, 1, 1, 0), "3 files: +1 ~1 -1");
+        assert_eq!(of(0, 0, 2, 3), "5 files: -2 >3");
+    }
+
+    #[test]
     fn the_last_paragraph_is_the_record() {
         let m = encode("a \0 head\nwith {\"v\":9}", &serde_json::json!({"v": 1, "p": "x\n\n{\"v\":2}\u{0}"}));
         assert!(!m.contains(&0));

@@ -112,6 +112,17 @@ impl Surroundings {
     }
 }
 
+/// A repository around the base does not see it. A file that is there is left alone.
+fn ignore_everything(base: &Path) -> Result<()> {
+    use std::{io::Write, os::unix::fs::OpenOptionsExt};
+    let path = base.join(".gitignore");
+    match std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+        Ok(mut file) => file.write_all(b"*\n").map_err(|e| Error::io(&path, e)),
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(e) => Err(Error::io(&path, e)),
+    }
+}
+
 fn private_dir(dir: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| Error::io(dir, e))
@@ -532,6 +543,7 @@ impl Workspace {
             let manifest = new_manifest(&self.root)?;
             private_dir(&self.surroundings.store_base)?;
             private_dir(&self.surroundings.store_base.join("stores"))?;
+            ignore_everything(&self.surroundings.store_base)?;
             self.store = Some(Store::create(&self.store_dir, &manifest, self.durability())?);
         }
         self.store()

@@ -187,3 +187,24 @@ fn help_and_wrong_usage_with_json() {
     let run = w.run(&["restore", "--", "--json"]);
     assert!(run.code == Some(2) && run.stderr.starts_with("error: "), "{run}");
 }
+
+/// Every way back, without a person: what a dry run says is what is done.
+#[test]
+fn r135_dry_runs_say_what_real_runs_do() {
+    let (w, id) = World::changed();
+    w.json(&["turn", "begin", "--session", "s"]);
+    w.write("bin", "by the agent");
+    w.json(&["turn", "end"]);
+    let shape = |v: &Value| -> Vec<(Value, Value, Value)> {
+        let items = v["items"].as_array().unwrap().iter();
+        items.map(|i| (i["path"].clone(), i["action"].clone(), i["reason"].clone())).collect()
+    };
+    for args in [&["rewind", "1"][..], &["undo"], &["redo"], &["restore", &id], &["undo"], &["redo"]] {
+        let before = w.tree();
+        let dry = w.json(&[args, &["--dry-run"]].concat());
+        before.assert_same(&w.tree(), &backstitch_testkit::Compare::untouched(), "a dry run");
+        let real = w.json(args);
+        assert_eq!((shape(&dry), &dry["plan"]), (shape(&real), &real["plan"]), "{args:?}");
+        assert!(!shape(&real).is_empty() && real["operation"].is_string(), "{args:?}");
+    }
+}

@@ -69,3 +69,22 @@ fn the_folder_is_not_touched_by_recording() {
     w.run(&["list"]);
     before.assert_same(&w.tree(), &backstitch_testkit::Compare::untouched(), "the folder");
 }
+
+/// The program alone does all the work: there is no other one to be found.
+#[test]
+fn s0_13_no_other_program_is_run() {
+    let (mut w, _) = World::changed();
+    fs::create_dir(w.top.join("empty")).unwrap();
+    w.cli.env("PATH", w.top.join("empty"));
+    w.cli.env("GIT_EXEC_PATH", w.top.join("empty"));
+    let before = w.tree();
+    let id = w.save(&["-m", "$(touch owned); `touch owned`"]);
+    w.json(&["diff", "@~1", "@", "--patch"]);
+    w.json(&["restore", "@~1"]);
+    w.json(&["undo"]);
+    w.json(&["verify"]);
+    w.json(&["doctor", "--drill"]);
+    w.json(&["export", &id, "--bundle", w.top.join("b").to_str().unwrap()]);
+    before.assert_same(&w.tree(), &backstitch_testkit::Compare::default(), "there and back");
+    assert!(!w.exists("owned"));
+}

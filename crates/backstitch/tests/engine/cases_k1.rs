@@ -292,3 +292,26 @@ fn r46_a_file_of_holes_does_not_stall_the_capture() {
     w.restore(&o.checkpoint.unwrap());
     assert_eq!(fs::metadata(w.path("disk.img")).unwrap().len(), 1 << 40);
 }
+
+#[test]
+fn r10_what_leaves_the_scope_stays_on_the_disk() {
+    let mut w = World::new();
+    w.write(".gitignore", "big/\n");
+    w.write("a", "1");
+    w.write("big/foo", "mine");
+    let without = w.checkpoint();
+    w.set("BACKSTITCH_INCLUDE", "big/");
+    let with = w.checkpoint();
+    assert_eq!(with.record.files, without.record.files + 1);
+    // The wider scope is taken back.
+    w.surroundings.settings.pop();
+    let again = w.checkpoint();
+    let before = w.model().filter(|p, _| p.starts_with(b"big"));
+    for row in [&without, &again, &without, &with] {
+        w.write("a", "2");
+        w.restore(row);
+        before.assert_same(&w.model().filter(|p, _| p.starts_with(b"big")), &Compare::untouched(), "big/");
+        w.undo().unwrap();
+        before.assert_same(&w.model().filter(|p, _| p.starts_with(b"big")), &Compare::untouched(), "big/");
+    }
+}

@@ -289,3 +289,35 @@ fn r105_labels_and_names() {
     let rows = w.open().rows().unwrap();
     assert_eq!(names::resolve(&rows, "turn:1", None).unwrap_err().code, Code::NoSuchSession);
 }
+
+/// Two machines see one folder; each has a store of its own, and neither shortens the other's history.
+#[test]
+fn r21_two_engines_on_one_folder_keep_two_whole_histories() {
+    let here = World::new();
+    let there = {
+        let mut s = here.surroundings.clone();
+        s.store_base = here.dir.path().join("other machine");
+        s
+    };
+    let far = || backstitch::workspace::Workspace::open(&here.root(), there.clone()).unwrap();
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for n in 0..6 {
+        here.write("f", format!("{n}"));
+        if n % 2 == 0 {
+            ours.push((here.checkpoint(), n));
+        } else {
+            let o = far().checkpoint(&checkpoint::Options::default(), &Control::default()).unwrap();
+            theirs.push((o.checkpoint.unwrap(), n));
+        }
+    }
+    assert_eq!(here.open().rows().unwrap().all.len(), 3);
+    assert_eq!(far().rows().unwrap().all.len(), 3);
+    for (row, n) in &theirs {
+        far().restore(row, &restore::Options::default(), &Control::default()).unwrap();
+        assert_eq!(here.read("f"), format!("{n}"));
+    }
+    for (row, n) in &ours {
+        here.restore(row);
+        assert_eq!(here.read("f"), format!("{n}"));
+    }
+}

@@ -4,13 +4,16 @@
 mod cases_k1;
 mod cases_k10;
 mod cases_k11;
+mod cases_k12;
 mod cases_k2;
 mod cases_k3;
+mod cases_k4;
 mod cases_k6;
 mod cases_k7;
 mod cases_k8;
 mod cases_k9;
 mod property;
+mod seeds;
 mod sessions;
 mod story;
 mod support;
