@@ -52,33 +52,33 @@ pub fn list(ws: &Workspace, named: &Path, list: &[OsString]) -> Result<Vec<BStri
     Ok(out)
 }
 
-/// Some paths, and those of them that lie outside the workspace.
-pub fn sorted<'a>(
-    ws: &Workspace,
-    named: &Path,
-    list: &'a [OsString],
-) -> Result<(Vec<BString>, Vec<&'a OsString>)> {
-    let (mut inside, mut outside) = (Vec::new(), Vec::new());
+/// Some paths wherever they are: those outside the workspace are absolute.
+pub fn anywhere(ws: &Workspace, named: &Path, list: &[OsString]) -> Result<Vec<BString>> {
     if list.is_empty() {
-        return Ok((inside, outside));
+        return Ok(Vec::new());
     }
     let base = base(ws, named);
-    for p in list {
-        match one(ws, &base, p) {
-            Ok(path) => inside.push(path),
-            Err(e) if e.code == Code::UnsafePath => outside.push(p),
-            Err(e) => return Err(e),
-        }
+    if list.iter().any(|p| p.is_empty()) {
+        return Err(Error::new(Code::Usage, "a path is empty").hint("`.` means the current folder"));
     }
-    inside.sort_unstable();
-    inside.dedup();
-    Ok((inside, outside))
+    let mut out: Vec<BString> = list.iter().map(|p| ws.locate_anywhere(&base.join(p))).collect();
+    out.sort_unstable();
+    out.dedup();
+    Ok(out)
+}
+
+fn narrowed(all: Vec<BString>) -> Vec<BString> {
+    if all.iter().any(|p| p.is_empty()) { Vec::new() } else { all }
 }
 
 /// Some paths to which a call is limited; none where one of them is the workspace itself.
 pub fn scope(ws: &Workspace, named: &Path, paths: &[OsString]) -> Result<Vec<BString>> {
-    let all = list(ws, named, paths)?;
-    Ok(if all.iter().any(|p| p.is_empty()) { Vec::new() } else { all })
+    list(ws, named, paths).map(narrowed)
+}
+
+/// The same for a call that may be about files elsewhere.
+pub fn scope_with(ws: &Workspace, named: &Path, paths: &[OsString], outside: bool) -> Result<Vec<BString>> {
+    if outside { anywhere(ws, named, paths).map(narrowed) } else { scope(ws, named, paths) }
 }
 
 /// A path typed as part of another word (`cat ID:PATH`): relative to the workspace, unless it says where it begins.

@@ -334,7 +334,8 @@ pub struct Restore {
     /// No safety checkpoint in the list; a path whose present bytes no listed checkpoint holds is kept.
     #[arg(long)]
     pub no_safety: bool,
-    /// Files outside the workspace as well, as far as the checkpoint holds any.
+    /// Files outside the workspace as well, as far as the checkpoint or a later tool call of its session holds them. Without
+    /// it they are listed and left, and the exit code is 3.
     #[arg(long)]
     pub outside: bool,
     /// A path with unsaved text in an editor: left alone; may be repeated.
@@ -391,7 +392,8 @@ pub struct Rewind {
     /// No safety checkpoint in the list; a path whose present bytes no listed checkpoint holds is kept.
     #[arg(long)]
     pub no_safety: bool,
-    /// Files outside the workspace as well, as far as the session changed any.
+    /// Files outside the workspace as well, as far as the session's tools named them. Without it they are listed and left,
+    /// and the exit code is 3.
     #[arg(long)]
     pub outside: bool,
     /// A path with unsaved text in an editor: left alone; may be repeated.
@@ -495,8 +497,8 @@ pub struct ToolCall {
     /// The sub-agent.
     #[arg(long, value_name = "ID", allow_hyphen_values = true)]
     pub agent: Option<String>,
-    /// Paths that the tool names, relative to the current folder. One outside the workspace is left out, with a warning
-    /// and exit code 3.
+    /// Paths that the tool names, relative to the current folder, also of files outside the workspace. One that cannot be
+    /// recorded is named in a warning, and the exit code is 3.
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub paths: Vec<OsString>,
 }
@@ -560,7 +562,7 @@ pub struct Walk {
     /// What happens to a path that changed since [default: keep for undo, refuse for redo].
     #[arg(long, value_name = "WHAT")]
     pub on_conflict: Option<OnConflict>,
-    /// Files outside the workspace as well, as far as the operation changed any.
+    /// Understood for the sake of symmetry: what the operation changed outside the workspace is taken back with it anyway.
     #[arg(long)]
     pub outside: bool,
     /// Show the plan of one step; change nothing.

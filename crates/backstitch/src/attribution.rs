@@ -89,11 +89,7 @@ pub fn windows<'a>(rows: &'a Rows, line: &[&'a Checkpoint], id: &str, first: u64
                 // The first later row that looked at the whole workspace.
                 None => rows.all.iter().find(|c| c.record.seq > b.record.seq && looked(c)),
             };
-            let named = b
-                .record
-                .covers
-                .as_ref()
-                .map(|l| l.iter().filter_map(|p| paths::unescape(p.as_bytes())).collect());
+            let named = b.record.named();
             out.push(Window { session: id.to_owned(), turn, before: b, after, named, crashed });
         }
         if tools.is_empty() {
@@ -119,20 +115,27 @@ pub fn changes(odb: &Odb, w: &Window<'_>) -> Result<Vec<Touched>> {
     let (a, ca) = coverage::of_checkpoint(odb, w.before)?;
     let (b, cb) = coverage::of_checkpoint(odb, after)?;
     let mut out = Vec::new();
-    tree::diff(odb, a.files, b.files, &mut |path, x, y| {
+    tree::Root::diff(odb, &a, &b, &mut |path, x, y| {
+        // A directory above a named path that came into being, or went: rows of windows looked whether it was there.
+        let above = w.named.as_ref().is_some_and(|named| {
+            x.or(y).is_some_and(|e| e.node.is_dir())
+                && (x.is_none() || y.is_none())
+                && named.iter().any(|n| n != path && paths::is_under(n.as_bstr(), path))
+        });
         if let Some(named) = &w.named
+            && !above
             && !named.iter().any(|n| paths::is_under(path, n.as_bstr()))
         {
             return Ok(());
         }
         // Absent is evidence only where the row looked.
-        let known = (x.is_some() || ca.covers(path) || named_at(w, path))
-            && (y.is_some() || cb.covers(path) || named_at(w, path) && w.after.is_some())
-            && ca.in_scope(path)
-            && (cb.in_scope(path) || w.crashed);
+        let known = above && after.record.kind == Kind::Tool
+            || (x.is_some() || ca.covers(path) || named_at(w, path))
+                && (y.is_some() || cb.covers(path) || named_at(w, path) && w.after.is_some())
+                && ca.in_scope(path)
+                && (cb.in_scope(path) || w.crashed);
         if known {
-            let stand = |e: &tree::Entry| Stand { node: e.node.clone(), attrs: e.attrs.clone() };
-            out.push(Touched { path: path.to_owned(), from: x.map(stand), to: y.map(stand) });
+            out.push(Touched { path: path.to_owned(), from: x.map(Stand::of), to: y.map(Stand::of) });
         }
         Ok(())
     })?;

@@ -6,10 +6,11 @@ use bstr::{BString, ByteSlice};
 use crate::{
     capture::Room,
     error::{Code, Error, Result},
-    live::{scan_all, scan_named},
-    paths,
+    live::{look_above, look_outside, scan_all, scan_named},
+    paths, preimage,
     record::{self, Checkpoint, Kind, Retention, State},
     row::{NewRow, commit_row},
+    session,
     tree::{self, Root},
     workspace::{CaptureLock, Control, Rows, Workspace},
 };
@@ -51,7 +52,7 @@ pub struct Options {
     pub touched: bool,
     /// No row when nothing changed.
     pub if_changed: bool,
-    /// Only these are looked at (relative to the root, literal).
+    /// Only these are looked at (literal; relative to the root, or absolute for files elsewhere).
     pub paths: Vec<BString>,
 }
 
@@ -87,6 +88,8 @@ pub struct Outcome {
     pub checkpoint: Option<Checkpoint>,
     /// All that was left out.
     pub skips: Vec<Skip>,
+    /// A path that was named is among them by rule.
+    pub missed: bool,
     /// What a person should know.
     pub warnings: Vec<String>,
     /// Work done: files and bytes read.
@@ -94,9 +97,9 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Something was left out against the rules.
+    /// Something was left out against the rules, or though it was named.
     pub fn is_partial(&self) -> bool {
-        self.checkpoint.as_ref().is_some_and(|c| c.record.state != State::Complete)
+        self.missed || self.checkpoint.as_ref().is_some_and(|c| c.record.state != State::Complete)
     }
 }
 
@@ -169,16 +172,15 @@ impl Workspace {
     ) -> Result<Outcome> {
         let parent = rows.parent(options.session.as_deref());
         let odb = self.odb()?;
-        let (base, outside) = match parent {
-            Some(p) => {
-                let r = Root::read(&odb, &p.tree)?;
-                (r.files, r.outside)
-            }
-            None => Default::default(),
+        let carried = match parent {
+            Some(p) => Root::read(&odb, &p.tree)?,
+            None => Root::default(),
         };
-        let carried = (base, parent.map_or(0, |p| p.record.files));
+        let base = carried.files;
+        let (mut elsewhere, named): (Vec<BString>, Vec<BString>) =
+            options.paths.iter().cloned().partition(|p| paths::is_outside(p.as_bstr()));
         // A tool may name a file that is not there yet; a person who does has mistyped.
-        for p in options.paths.iter().filter(|_| options.kind == Kind::Manual) {
+        for p in named.iter().filter(|_| options.kind == Kind::Manual) {
             let here = paths::to_path(self.root(), p.as_bstr()).symlink_metadata().is_ok();
             if !here && tree::lookup(&odb, base, p.as_bstr())?.is_none() {
                 return Err(Error::new(
@@ -200,7 +202,8 @@ impl Workspace {
         let keep_covered =
             options.session.is_some() && rows.all.iter().any(|c| c.record.session == options.session);
         let touched = options.touched || self.is_unbounded();
-        let live = if touched || !options.paths.is_empty() {
+        let count = parent.map_or(0, |p| p.record.files);
+        let mut live = if touched || !options.paths.is_empty() {
             let scope = if touched { "touched" } else { "paths" };
             if touched && options.paths.is_empty() {
                 let why = format!(
@@ -210,7 +213,7 @@ impl Workspace {
                 notes.push(why.clone());
                 warnings.push(why);
             }
-            scan_named(self, &options.paths, carried, scope, control)?
+            scan_named(self, &named, (base, count), scope, control)?
         } else {
             match scan_all(self, keep_covered, Room::of(self.settings().int("checkpoint_limit")), control)? {
                 Some(live) => live,
@@ -222,26 +225,48 @@ impl Workspace {
                     );
                     notes.push(why.clone());
                     warnings.push(why);
-                    scan_named(self, &[], carried, "touched", control)?
+                    scan_named(self, &[], (base, count), "touched", control)?
                 }
             }
         };
-        if options.if_changed && parent.is_some() && live.files == base {
-            return Ok(Outcome { checkpoint: None, skips: live.skips, warnings, read: live.read });
+        live.outside = carried.outside;
+        // A row of everything looks again at the files elsewhere that its session touched.
+        if options.paths.is_empty()
+            && let Some(id) = &options.session
+        {
+            elsewhere = preimage::outside_of(&session::line(rows, &rows.sessions, id));
         }
-        let (files, skips, read) = (live.files, live.skips.clone(), live.read);
-        let checkpoint = commit_row(
-            self,
-            rows,
-            live,
-            files,
-            outside,
-            NewRow { options, parent, operation: None, notes },
-            lock,
-        )?;
+        look_outside(self, &mut live, &elsewhere, control)?;
+        if options.kind == Kind::Tool {
+            look_above(self, &mut live, &options.paths)?;
+        }
+        if options.if_changed && parent.is_some() && live.trees() == carried.trees() {
+            return Ok(Outcome {
+                checkpoint: None,
+                skips: live.skips,
+                missed: false,
+                warnings,
+                read: live.read,
+            });
+        }
+        // What was named and left out by a rule is never silent.
+        let missed: Vec<&Skip> =
+            live.skips.iter().filter(|s| s.reason.by_rule() && options.paths.contains(&s.path)).collect();
+        for s in &missed {
+            let detail = s.detail.as_ref().map(|d| format!(": {d}")).unwrap_or_default();
+            warnings.push(format!(
+                "{} was not recorded ({}{detail})",
+                s.path.to_str_lossy(),
+                s.reason.as_str()
+            ));
+        }
+        let missed = !missed.is_empty();
+        let (skips, read) = (live.skips.clone(), live.read);
+        let checkpoint =
+            commit_row(self, rows, live, NewRow { options, parent, operation: None, notes }, lock)?;
         warnings.extend(checkpoint.record.notes.iter().filter(|n| n.contains("less than half")).cloned());
         self.touch_manifest();
-        Ok(Outcome { checkpoint: Some(checkpoint), skips, warnings, read })
+        Ok(Outcome { checkpoint: Some(checkpoint), skips, missed, warnings, read })
     }
 
     /// The floor of free disk space (DESIGN rule 6), before anything is written.

@@ -22,6 +22,9 @@ pub struct Document {
     /// Escaped paths that were looked at, where not all was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub covers: Option<Vec<String>>,
+    /// Escaped absolute paths of files elsewhere that were looked at.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outside: Vec<String>,
     /// Everything left out, sorted by path.
     pub skips: Vec<SkipRecord>,
 }
@@ -71,37 +74,45 @@ fn decode_base64(text: &str) -> Option<BString> {
 pub struct Coverage {
     /// Looked at nothing but these (and below).
     covers: Option<Vec<BString>>,
+    /// Files elsewhere: looked at nothing but these.
+    outside: Vec<BString>,
     /// Left out, by path.
     skips: BTreeMap<BString, Option<Reason>>,
 }
 
 impl Coverage {
     /// Of a scan of everything.
-    pub fn of_scan(skips: &[Skip], covers: Option<&[BString]>) -> Coverage {
+    pub fn of_scan(skips: &[Skip], covers: Option<&[BString]>, outside: &[BString]) -> Coverage {
         Coverage {
             covers: covers.map(<[BString]>::to_vec),
+            outside: outside.to_vec(),
             skips: skips.iter().map(|s| (s.path.clone(), Some(s.reason))).collect(),
         }
+    }
+
+    /// Everything in the workspace was looked at.
+    pub fn everything() -> Coverage {
+        Coverage::of_scan(&[], None, &[])
     }
 
     /// Of a row.
     pub fn of_row(odb: &Odb, root: &Root) -> Result<Coverage> {
         let doc = document(odb, root)?;
-        let covers = match &doc.covers {
-            None => None,
-            Some(list) => Some(
-                list.iter().map(|p| paths::unescape(p.as_bytes())).collect::<Option<Vec<_>>>().ok_or_else(
-                    || Error::new(Code::StoreDamaged, "a coverage list is not in the known form"),
-                )?,
-            ),
+        let read = |list: &[String]| {
+            list.iter()
+                .map(|p| paths::unescape(p.as_bytes()))
+                .collect::<Option<Vec<_>>>()
+                .ok_or_else(|| Error::new(Code::StoreDamaged, "a coverage list is not in the known form"))
         };
+        let covers = doc.covers.as_deref().map(read).transpose()?;
+        let outside = read(&doc.outside)?;
         let mut skips = BTreeMap::new();
         for s in &doc.skips {
             let path = exact_path(s)
                 .ok_or_else(|| Error::new(Code::StoreDamaged, "a coverage list is not in the known form"))?;
             skips.insert(path, Reason::parse(&s.reason));
         }
-        Ok(Coverage { covers, skips })
+        Ok(Coverage { covers, outside, skips })
     }
 
     /// The path was looked at: what is not in the tree was not there.
@@ -111,9 +122,11 @@ impl Coverage {
 
     /// Inside what was looked at, rules and failures aside.
     pub fn in_scope(&self, path: &BStr) -> bool {
+        let any = |list: &[BString]| list.iter().any(|c| paths::is_under(path, c.as_bstr()));
         match &self.covers {
+            _ if paths::is_outside(path) => any(&self.outside),
             None => true,
-            Some(list) => list.iter().any(|c| paths::is_under(path, c.as_bstr())),
+            Some(list) => any(list),
         }
     }
 
@@ -149,7 +162,12 @@ impl Coverage {
 /// Reads the coverage blob of a row; rows without one cover nothing.
 pub fn document(odb: &Odb, root: &Root) -> Result<Document> {
     match root.coverage {
-        None => Ok(Document { scope: "paths".to_owned(), covers: Some(Vec::new()), skips: Vec::new() }),
+        None => Ok(Document {
+            scope: "paths".to_owned(),
+            covers: Some(Vec::new()),
+            outside: Vec::new(),
+            skips: Vec::new(),
+        }),
         Some(oid) => serde_json::from_slice(&odb.blob(&oid)?)
             .map_err(|e| Error::new(Code::StoreDamaged, format!("coverage {oid} cannot be read: {e}"))),
     }
@@ -301,7 +319,7 @@ mod tests {
             })
             .collect();
         let covers: Option<Vec<BString>> = covers.map(|c| c.iter().map(|p| (*p).into()).collect());
-        Coverage::of_scan(&skips, covers.as_deref())
+        Coverage::of_scan(&skips, covers.as_deref(), &[])
     }
 
     #[test]

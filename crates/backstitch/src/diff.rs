@@ -112,7 +112,7 @@ impl Workspace {
         let odb = self.odb()?;
         let side = |c: Option<&Checkpoint>| -> Result<Side> {
             Ok(match c {
-                None => Side { root: DirRef::default(), coverage: Coverage::of_scan(&[], None) },
+                None => Side { root: DirRef::default(), coverage: Coverage::everything() },
                 Some(c) => {
                     let (root, coverage) = coverage::of_checkpoint(&odb, c)?;
                     Side { root: root.files, coverage }
@@ -486,7 +486,7 @@ pub(crate) fn against(
 ) -> Result<Diff> {
     let side = |c: Option<&Checkpoint>| -> Result<Side> {
         Ok(match c {
-            None => Side { root: DirRef::default(), coverage: Coverage::of_scan(&[], None) },
+            None => Side { root: DirRef::default(), coverage: Coverage::everything() },
             Some(c) => {
                 let (root, coverage) = coverage::of_checkpoint(odb, c)?;
                 Side { root: root.files, coverage }

@@ -64,6 +64,7 @@ pub mod operation;
 pub mod paths;
 pub mod place;
 pub mod plan;
+pub mod preimage;
 pub mod record;
 mod recover;
 pub mod restore;

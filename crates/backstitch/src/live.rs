@@ -1,14 +1,18 @@
 //! The live tree: looking at the workspace, or at named paths of it, into a pack in the making.
 
-use backstitch_scan::{self as scan, Found, FoundWhat, Ignored, Rules, Skip, Table};
+use std::collections::BTreeSet;
+
+use backstitch_scan::{self as scan, Found, FoundWhat, Ignored, Reason, Rules, Skip, Table};
 use backstitch_store::{Oid, Writer};
-use bstr::{BString, ByteSlice};
+use bstr::{BStr, BString, ByteSlice};
 
 use crate::{
     capture::{Room, StoreSink},
     coverage::{self, Coverage, Document},
     error::{Code, Error, Result},
     paths,
+    place::{Found as PlaceFound, Place},
+    plan::Stand,
     tree::{self, DirRef, Node, Put, Root},
     workspace::{Control, Workspace},
 };
@@ -17,10 +21,14 @@ use crate::{
 pub(crate) struct Live {
     pub writer: Writer,
     pub files: DirRef,
+    /// Files elsewhere, by absolute path.
+    pub outside: DirRef,
     pub skips: Vec<Skip>,
     pub rules: Rules,
     /// Looked at nothing but these.
     pub covers: Option<Vec<BString>>,
+    /// Looked at these elsewhere.
+    pub outside_covers: Vec<BString>,
     pub scope: &'static str,
     pub count: u64,
     pub read: (u64, u64),
@@ -29,7 +37,7 @@ pub(crate) struct Live {
 
 impl Live {
     pub fn coverage(&self) -> Coverage {
-        Coverage::of_scan(&self.skips, self.covers.as_deref())
+        Coverage::of_scan(&self.skips, self.covers.as_deref(), &self.outside_covers)
     }
 
     fn document(&self) -> Document {
@@ -38,19 +46,31 @@ impl Live {
         Document {
             scope: self.scope.to_owned(),
             covers: self.covers.as_ref().map(|c| c.iter().map(|p| paths::escape(p)).collect()),
+            outside: self.outside_covers.iter().map(|p| paths::escape(p)).collect(),
             skips: skips.into_iter().map(coverage::skip_record).collect(),
         }
     }
 
-    /// Writes the root tree of a row.
-    pub fn root(&self, files: DirRef, outside: DirRef) -> Result<(Root, Oid)> {
+    /// What was found, as far as trees go.
+    pub fn trees(&self) -> Root {
+        Root { files: self.files, outside: self.outside, ..Root::default() }
+    }
+
+    /// Puts single paths into what was found, in the workspace and elsewhere.
+    pub fn edit(&mut self, edits: impl IntoIterator<Item = (BString, Option<Put>)>) -> Result<()> {
+        let root = self.trees().edit(&self.writer, &mut self.writer.scratch(), edits)?;
+        (self.files, self.outside) = (root.files, root.outside);
+        Ok(())
+    }
+
+    /// Writes the root tree of a row that holds these trees.
+    pub fn root(&self, trees: Root) -> Result<(Root, Oid)> {
         let mut s = self.writer.scratch();
         let doc = serde_json::to_vec(&self.document()).unwrap_or_default();
         let root = Root {
-            files,
             coverage: Some(self.writer.blob(&mut s, &doc)?.0),
             rules: Some(self.writer.blob(&mut s, &self.rules.to_bytes())?.0),
-            outside,
+            ..trees
         };
         let oid = root.write(&self.writer, &mut s)?;
         Ok((root, oid))
@@ -61,9 +81,11 @@ impl Live {
         Live {
             writer,
             files: DirRef::default(),
+            outside: DirRef::default(),
             skips: Vec::new(),
             rules,
             covers: Some(Vec::new()),
+            outside_covers: Vec::new(),
             scope: "paths",
             count: 0,
             read: (0, 0),
@@ -165,6 +187,8 @@ pub(crate) fn scan_all(
     };
     Ok(Some(Live {
         files: DirRef { tree: Some(ids.tree), meta: ids.meta },
+        outside: DirRef::default(),
+        outside_covers: Vec::new(),
         writer,
         skips: out.skips,
         rules,
@@ -227,12 +251,85 @@ pub(crate) fn scan_named(
         files,
         skips,
         rules,
+        outside: DirRef::default(),
+        outside_covers: Vec::new(),
         covers: Some(names.to_vec()),
         scope,
         count,
         read: (0, 0),
         update: None,
     })
+}
+
+/// Looks at named files elsewhere, by absolute path: each by itself, whatever rules say, up to the limit of touched files.
+/// Directories are not looked into.
+pub(crate) fn look_outside(
+    ws: &Workspace,
+    live: &mut Live,
+    names: &[BString],
+    control: &Control<'_>,
+) -> Result<()> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let skip = |path: &BString, reason, is_dir, detail: Option<String>| Skip {
+        path: path.clone(),
+        reason,
+        bytes: None,
+        detail,
+        is_dir,
+    };
+    let (dirs, files): (Vec<BString>, Vec<BString>) = names
+        .iter()
+        .cloned()
+        .partition(|p| paths::to_path(ws.root(), p.as_bstr()).symlink_metadata().is_ok_and(|m| m.is_dir()));
+    let why = "a folder outside the workspace is not recorded; name its files";
+    live.skips.extend(dirs.iter().map(|p| skip(p, Reason::Scope, true, Some(why.to_owned()))));
+    let never = ws.never();
+    let progress = |_: u64, _: u64| {};
+    let mut options = scan_options(ws, &live.rules, &never, false, false, control, &progress);
+    // What becomes a directory meanwhile is not walked.
+    options.limits.entries = 0;
+    let sink = StoreSink {
+        writer: &live.writer,
+        owner: ws.owner(),
+        room: Room::unlimited(),
+        interrupt: control.interrupt,
+    };
+    let relative: Vec<BString> = files.iter().map(|p| p[1..].into()).collect();
+    let found = scan::scan_paths("/".as_ref(), &relative, None, &sink, &options)?;
+    let (edits, skips) = to_edits(found, ws.owner());
+    let absolute = |p: BString| paths::join("/".into(), &p);
+    live.skips.extend(skips.into_iter().map(|s| Skip { path: absolute(s.path), ..s }));
+    live.edit(edits.into_iter().map(|(p, put)| (absolute(p), put)))?;
+    live.outside_covers.extend_from_slice(names);
+    live.outside_covers.sort_unstable();
+    live.outside_covers.dedup();
+    Ok(())
+}
+
+/// Whether the directories above named paths were there is part of what was looked at: a tool that writes `new/a` makes
+/// `new`. Their content is not. `before` is what the tree held for them.
+pub(crate) fn look_above(ws: &Workspace, live: &mut Live, names: &[BString]) -> Result<()> {
+    let mut place = Place::of(ws, "look")?;
+    let odb = live.writer.odb().clone();
+    let mut seen: BTreeSet<&BStr> = BTreeSet::new();
+    let mut edits: Vec<(BString, Option<Put>)> = Vec::new();
+    for dir in names.iter().flat_map(|n| paths::parents(n.as_bstr())) {
+        if !seen.insert(dir) {
+            continue;
+        }
+        let known = live.trees().find(&odb, dir)?.filter(|e| e.node.is_dir());
+        // What cannot be looked at stays as the tree has it.
+        match (place.inspect(dir), known) {
+            (Ok(PlaceFound::Is(Stand { node: node @ Node::Dir { .. }, attrs })), None) => {
+                edits.push((dir.to_owned(), Some(Put { node, attrs, dir: None })));
+            }
+            (Ok(PlaceFound::Absent), Some(_)) => edits.push((dir.to_owned(), None)),
+            _ => {}
+        }
+    }
+    live.edit(edits)
 }
 
 /// What was found at named paths, as edits of a tree.

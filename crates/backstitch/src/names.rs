@@ -5,6 +5,7 @@ use jiff::{Timestamp, Zoned, civil, tz::TimeZone};
 use crate::{
     error::{Code, Error, Result},
     record::{Checkpoint, Kind, State, now_ms},
+    session,
     workspace::Rows,
 };
 
@@ -125,6 +126,8 @@ pub fn session_of<'a>(rows: &'a Rows, session: Option<&'a str>) -> Result<&'a st
 /// `no-such-checkpoint`, `ambiguous` with the candidates, `no-such-session`, `usage`.
 pub fn resolve<'a>(rows: &'a Rows, name: &str, session: Option<&str>) -> Result<&'a Checkpoint> {
     let all = || rows.all.iter();
+    // A fork's line begins with its parent's rows: `prompt:2` of a fork may be a row of its parent.
+    let of = |s: &str| session::line(rows, &rows.sessions, s);
     if let Some(c) = all().find(|c| c.record.id == name) {
         return Ok(c);
     }
@@ -137,7 +140,7 @@ pub fn resolve<'a>(rows: &'a Rows, name: &str, session: Option<&str>) -> Result<
             .hint("`backstitch verify` says what is hit; the other checkpoints stay usable"));
     }
     if let Some((s, rest)) = name.split_once('/') {
-        let narrowed: Vec<&Checkpoint> = all().filter(|c| c.record.session.as_deref() == Some(s)).collect();
+        let narrowed = of(s);
         if narrowed.is_empty() {
             // Labels may hold a slash.
             if let Some(c) = by_label(rows, name)? {
@@ -145,20 +148,16 @@ pub fn resolve<'a>(rows: &'a Rows, name: &str, session: Option<&str>) -> Result<
             }
             return Err(Error::new(Code::NoSuchSession, format!("there is no session {s:?} here")));
         }
-        return resolve_in(narrowed, rest, Some(s), name);
+        return resolve_in(narrowed, rest, name);
     }
-    let candidates: Vec<&Checkpoint> = match session {
-        // A session narrows the counted forms; ids and labels are found everywhere.
-        Some(s) if name.starts_with('@') || name.starts_with("turn:") || name.starts_with("prompt:") => {
-            all().filter(|c| c.record.session.as_deref() == Some(s)).collect()
-        }
-        _ => all().collect(),
-    };
+    // A session narrows the counted forms to its line; ids and labels are found everywhere.
     if name.starts_with("turn:") || name.starts_with("prompt:") {
-        let s = session_of(rows, session)?;
-        return resolve_in(candidates, name, Some(s), name);
+        return resolve_in(of(session_of(rows, session)?), name, name);
     }
-    resolve_in(candidates, name, session, name)
+    match session {
+        Some(s) if name.starts_with('@') => resolve_in(of(s), name, name),
+        _ => resolve_in(all().collect(), name, name),
+    }
 }
 
 fn by_label<'a>(rows: &'a Rows, label: &str) -> Result<Option<&'a Checkpoint>> {
@@ -167,12 +166,7 @@ fn by_label<'a>(rows: &'a Rows, label: &str) -> Result<Option<&'a Checkpoint>> {
     if found.is_empty() { Ok(None) } else { one(label, found).map(Some) }
 }
 
-fn resolve_in<'a>(
-    rows: Vec<&'a Checkpoint>,
-    name: &str,
-    session: Option<&str>,
-    shown: &str,
-) -> Result<&'a Checkpoint> {
+fn resolve_in<'a>(rows: Vec<&'a Checkpoint>, name: &str, shown: &str) -> Result<&'a Checkpoint> {
     if let Some(c) = rows.iter().find(|c| c.record.id == name) {
         return Ok(c);
     }
@@ -204,11 +198,7 @@ fn resolve_in<'a>(
             return rows
                 .iter()
                 .rev()
-                .find(|c| {
-                    c.record.kind == kind
-                        && c.record.turn == Some(n)
-                        && (session.is_none() || c.record.session.as_deref() == session)
-                })
+                .find(|c| c.record.kind == kind && c.record.turn == Some(n))
                 .copied()
                 .ok_or_else(|| none(shown));
         }

@@ -26,7 +26,7 @@ use crate::{
     plan::{self, Action, Item, Plan, Progress},
     record::{self, CHECKPOINTS, Checkpoint, Kind, OPERATIONS},
     row::{self, NewRow},
-    tree::{self, DirRef, Put},
+    tree::{self, Put},
     workspace::{Control, OperationLock, Rows, Workspace},
 };
 
@@ -277,7 +277,7 @@ pub(crate) fn preflight(place: &mut Place, plan: &mut Plan) -> Vec<(BString, u32
             i.result = Progress::Failed;
             i.reason = Some("read-only-file-system".to_owned());
         } else if !access.writable {
-            if access.owned && access.mode & 0o300 != 0o300 {
+            if access.owned && access.mode & 0o300 != 0o300 && !i.is_outside() {
                 loosen.insert(parent, access.mode);
             } else {
                 i.result = Progress::Failed;
@@ -323,7 +323,7 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
     let digest = plan.digest(&target);
     let odb = ws.odb()?;
     let id = record::new_id(record::now_ms());
-    let mut place = Place::open(ws.root(), odb.clone(), &id, ws.owner())?;
+    let mut place = Place::of(ws, &id)?;
     place.privileged = privileged;
     let loosen = preflight(&mut place, &mut plan);
     let mut warnings = Vec::new();
@@ -366,21 +366,15 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
         RowOptions { kind: Kind::Safety, label: None, session: session.clone(), ..RowOptions::default() };
     let label = format!("before {} of {}", kind.as_str(), target);
     let row = RowOptions { label: Some(label), ..row };
-    let before_files = live.files;
-    let outside = match rows.newest() {
-        Some(c) => tree::Root::read(&odb, &c.tree)?.outside,
-        None => DirRef::default(),
-    };
     let parent = rows.parent(row.session.as_deref());
     let new = NewRow { options: &row, parent, operation: Some(id.clone()), notes: Vec::new() };
-    let (safety, before) = row::build_record(ws, rows, &live, before_files, outside, new)?;
+    let (safety, before) = row::build_record(ws, rows, &live, new)?;
     let edits = plan.items.iter().filter(|i| i.action.changes() && i.result == Progress::Pending).map(|i| {
         let put = i.to.as_ref().map(|s| Put { node: s.node.clone(), attrs: s.attrs.clone(), dir: None });
         (i.path.clone(), put)
     });
     let mut scratch = live.writer.scratch();
-    let after_files = tree::edit(&live.writer, &mut scratch, before_files, edits)?;
-    let (_, after) = live.root(after_files, outside)?;
+    let (_, after) = live.root(live.trees().edit(&live.writer, &mut scratch, edits)?)?;
     let (items_blob, _) = live.writer.blob(&mut scratch, &plan::encode_items(&plan.items))?;
     let mut entries = vec![
         TreeEntry { mode: 0o40000, name: "before".into(), oid: before },
@@ -405,7 +399,11 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
         takes_back: takes_back.clone(),
         exceptions: exceptions(&plan.items),
         rows: Vec::new(),
-        extra: narrowed.then(|| ("narrowed".to_owned(), true.into())).into_iter().collect(),
+        extra: [("narrowed", narrowed), ("outside", plan.changes().any(Item::is_outside))]
+            .into_iter()
+            .filter(|(_, on)| *on)
+            .map(|(k, _)| (k.to_owned(), true.into()))
+            .collect(),
     };
     let seconds = safety.created_ms.div_euclid(1000);
     let safety_commit = live.writer.commit(&mut scratch, &before, &safety.message(), seconds)?;
@@ -429,7 +427,8 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
     };
     write_journal(&journal, &content)?;
 
-    place.sync_each = work <= 64;
+    // Files elsewhere may lie on another file system.
+    place.sync_each = work <= 64 || plan.items.iter().any(Item::is_outside);
     let applied = apply(&mut place, &mut plan.items, &loosen, ws.threads(), control)
         .and_then(|()| verify(&mut place, &mut plan.items))
         .and_then(|()| sync(&place, &plan.items));

@@ -1,4 +1,5 @@
-//! Paths are bytes inside; text at the edges, with a reversible form in JSON.
+//! Paths are bytes inside; text at the edges, with a reversible form in JSON. A path in the workspace is relative to its root
+//! and never begins with `/`; a path that does is absolute, and stands for a file elsewhere.
 
 use std::{
     ffi::OsStr,
@@ -8,6 +9,11 @@ use std::{
 
 use bstr::{BStr, BString, ByteSlice};
 
+/// The path is absolute: a file outside the workspace.
+pub fn is_outside(path: &BStr) -> bool {
+    path.first() == Some(&b'/')
+}
+
 /// `a/b` joined; an empty base is the root.
 pub fn join(base: &BStr, name: &[u8]) -> BString {
     if base.is_empty() {
@@ -15,22 +21,35 @@ pub fn join(base: &BStr, name: &[u8]) -> BString {
     }
     let mut p = BString::new(Vec::with_capacity(base.len() + 1 + name.len()));
     p.extend_from_slice(base);
-    p.push(b'/');
+    if base != "/" {
+        p.push(b'/');
+    }
     p.extend_from_slice(name);
     p
 }
 
-/// Parent (empty for the root's children) and last name.
+/// Parent (empty for the root's children and for `/` itself) and last name.
 pub fn split(path: &BStr) -> (&BStr, &BStr) {
     match path.rfind_byte(b'/') {
+        Some(0) if path.len() > 1 => (path[..1].as_bstr(), path[1..].as_bstr()),
+        Some(0) => (b"".as_bstr(), path),
         Some(i) => (path[..i].as_bstr(), path[i + 1..].as_bstr()),
         None => (b"".as_bstr(), path),
     }
 }
 
-/// `path` is `of` or below it. The empty path is the root.
+/// `path` is `of` or below it. The empty path is the root of the workspace: nothing absolute is below it.
 pub fn is_under(path: &BStr, of: &BStr) -> bool {
-    of.is_empty() || path == of || (path.starts_with(of) && path.get(of.len()) == Some(&b'/'))
+    if of.is_empty() || of == "/" {
+        return is_outside(path) != of.is_empty();
+    }
+    path == of || (path.starts_with(of) && path.get(of.len()) == Some(&b'/'))
+}
+
+/// Every directory above the path, the nearest first, without the root.
+pub fn parents(path: &BStr) -> impl Iterator<Item = &BStr> {
+    std::iter::successors(Some(split(path).0), |p| Some(split(p).0))
+        .take_while(|p| !p.is_empty() && *p != "/")
 }
 
 /// A path below the workspace that may be read from a record: no step up, no `.git`, nothing that is no name.
@@ -41,7 +60,7 @@ pub fn is_safe(path: &BStr) -> bool {
         })
 }
 
-/// The file system's form of a relative byte path.
+/// The file system's form of a byte path; absolute ones stay as they are.
 pub fn to_path(root: &Path, rel: &BStr) -> PathBuf {
     if rel.is_empty() { root.to_owned() } else { root.join(OsStr::from_bytes(rel)) }
 }
@@ -187,6 +206,20 @@ mod tests {
         assert!(is_under(b("a"), b("")));
         assert!(!is_under(b("ab"), b("a")));
         assert!(!is_under(b("a"), b("a/b")));
+        assert!(is_under(b("/a/b"), b("/a")) && is_under(b("/a"), b("/")));
+        assert!(!is_under(b("/a"), b("")) && !is_under(b("a"), b("/")) && !is_under(b("/ab"), b("/a")));
+    }
+
+    #[test]
+    fn absolute_paths_end_at_the_root() {
+        let b = |s: &'static str| BStr::new(s);
+        assert_eq!(split(b("/a/b")), (b("/a"), b("b")));
+        assert_eq!(split(b("/a")), (b("/"), b("a")));
+        assert_eq!(split(b("/")), (b(""), b("/")));
+        assert_eq!(join(b("/"), b"a"), "/a");
+        assert_eq!(parents(b("/a/b/c")).collect::<Vec<_>>(), ["/a/b", "/a"]);
+        assert_eq!(parents(b("a/b/c")).collect::<Vec<_>>(), ["a/b", "a"]);
+        assert_eq!(parents(b("a")).count() + parents(b("/a")).count(), 0);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The only module that changes a work tree. Every step goes through directory handles, never follows a link, never
-//! leaves the root, never enters a `.git`.
+//! leaves the root, never enters a `.git`. Absolute paths are files elsewhere that a session touched: they start at `/`, by the
+//! same rules, and enter no store.
 //!
 //! Protocol of one file, on which recovery relies (`<op>` is the operation's id, `<n>` the item's number):
 //! - new content is written to an unnamed file where the system has them, else to `.backstitch-tmp-<op>-w<n>`; a `w` name
@@ -32,6 +33,7 @@ use crate::{
     paths,
     plan::Stand,
     tree::Node,
+    workspace::Workspace,
 };
 
 /// Prefix of every temporary; the scan never captures such a name.
@@ -62,6 +64,8 @@ type Dress = (u32, u32, u32, Vec<(BString, BString)>);
 pub struct Place {
     root: PathBuf,
     root_fd: OwnedFd,
+    /// Directories that absolute paths must not lead into: device and inode.
+    never: Vec<(u64, u64)>,
     odb: Odb,
     op: String,
     /// Setuid, setgid and capabilities may come back.
@@ -69,7 +73,6 @@ pub struct Place {
     /// Sync each file as it is written; else the caller syncs the file system once.
     pub sync_each: bool,
     owner: (u32, u32),
-    git: Option<(u64, u64)>,
     last: Option<(BString, OwnedFd)>,
     copy: Vec<u8>,
 }
@@ -83,26 +86,31 @@ impl Place {
     pub fn open(root: &Path, odb: Odb, op: &str, owner: (u32, u32)) -> Result<Place> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root_fd = openat(CWD, root, flags, Mode::empty()).map_err(|e| Error::io(root, e))?;
-        let git = statx(&root_fd, ".git", AtFlags::SYMLINK_NOFOLLOW, StatxFlags::INO)
-            .ok()
-            .map(|s| (u64::from(s.stx_dev_major) << 32 | u64::from(s.stx_dev_minor), s.stx_ino));
         Ok(Place {
             root: root.to_owned(),
             root_fd,
+            never: Vec::new(),
             odb,
             op: op.to_owned(),
             privileged: false,
             sync_each: true,
             owner,
-            git,
             last: None,
             copy: Vec::new(),
         })
     }
 
+    /// A workspace's tree, and files elsewhere by absolute path.
+    pub fn of(ws: &Workspace, op: &str) -> Result<Place> {
+        let mut place = Place::open(ws.root(), ws.odb()?, op, ws.owner())?;
+        place.never = ws.never();
+        Ok(place)
+    }
+
     /// Another handle on the same work, for another thread.
     pub fn another(&self) -> Result<Place> {
         let mut p = Place::open(&self.root, self.odb.clone(), &self.op, self.owner)?;
+        p.never.clone_from(&self.never);
         p.privileged = self.privileged;
         p.sync_each = self.sync_each;
         Ok(p)
@@ -159,21 +167,26 @@ impl Place {
 
     fn open_dir(&self, dir: &BStr) -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut fd = self.root_fd.try_clone()?;
-        if dir.is_empty() {
+        let refused = || io::Error::from(io::ErrorKind::InvalidInput);
+        let outside = paths::is_outside(dir);
+        let (mut fd, rest) = match outside {
+            true => (openat(CWD, "/", flags, Mode::empty())?, dir[1..].as_bstr()),
+            false => (self.root_fd.try_clone()?, dir),
+        };
+        if rest.is_empty() {
             return Ok(fd);
         }
-        for part in dir.split_str("/") {
-            if part == b".git" || part == b".." || part == b"." || part.is_empty() {
-                return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        for part in rest.split_str("/") {
+            let git = part == b".git"
+                || part.eq_ignore_ascii_case(b".git") && self.is_git(fd.as_fd(), part.as_bstr());
+            if git || part == b".." || part == b"." || part.is_empty() {
+                return Err(refused());
             }
             fd = openat(&fd, part, flags, Mode::empty())?;
-            if let Some(git) = self.git
-                && part.eq_ignore_ascii_case(b".git")
-            {
-                let s = statx(&fd, "", AtFlags::EMPTY_PATH, StatxFlags::INO)?;
-                if (u64::from(s.stx_dev_major) << 32 | u64::from(s.stx_dev_minor), s.stx_ino) == git {
-                    return Err(io::Error::from(io::ErrorKind::InvalidInput));
+            if outside {
+                let s = rustix::fs::fstat(&fd)?;
+                if self.never.contains(&(s.st_dev, s.st_ino)) {
+                    return Err(refused());
                 }
             }
         }

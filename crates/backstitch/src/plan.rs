@@ -25,7 +25,7 @@ pub struct Stand {
 }
 
 impl Stand {
-    fn of(e: &Entry) -> Stand {
+    pub(crate) fn of(e: &Entry) -> Stand {
         Stand { node: e.node.clone(), attrs: e.attrs.clone() }
     }
 }
@@ -104,7 +104,7 @@ pub enum Progress {
 /// One path of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Relative to the workspace.
+    /// Relative to the workspace; absolute for a file elsewhere.
     pub path: BString,
     /// What is done.
     pub action: Action,
@@ -164,6 +164,11 @@ impl Item {
         }
     }
 
+    /// A file outside the workspace.
+    pub fn is_outside(&self) -> bool {
+        paths::is_outside(self.path.as_bstr())
+    }
+
     pub(crate) fn was_dir(&self) -> bool {
         self.from.as_ref().is_some_and(|s| s.node.is_dir())
     }
@@ -196,6 +201,9 @@ struct StandRecord {
 #[derive(Serialize, Deserialize)]
 struct ItemRecord {
     path: String,
+    /// The path is absolute: a file outside the workspace. Without this word no absolute path is taken.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    outside: bool,
     action: Action,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
@@ -241,6 +249,7 @@ pub fn encode_items(items: &[Item]) -> Vec<u8> {
     for i in items {
         let r = ItemRecord {
             path: paths::escape(&i.path),
+            outside: i.is_outside(),
             action: i.action,
             reason: i.reason.clone(),
             from: i.from.as_ref().map(to_record),
@@ -264,7 +273,11 @@ pub fn decode_items(bytes: &[u8]) -> Result<Vec<Item>> {
                 Some(r) => from_record(r).map(Some).ok_or_else(bad),
             };
             let path = paths::unescape(r.path.as_bytes()).ok_or_else(bad)?;
-            if !paths::is_safe(path.as_bstr()) {
+            let within = match r.outside {
+                true => path.strip_prefix(b"/").map(ByteSlice::as_bstr),
+                false => Some(path.as_bstr()),
+            };
+            if !within.is_some_and(paths::is_safe) {
                 return Err(Error::new(
                     Code::UnsafePath,
                     format!("an operation names {path:?}, which must never be written"),
@@ -342,7 +355,8 @@ impl Scope {
     pub fn contains(&self, path: &BStr, is_dir: bool) -> bool {
         self.is_everything()
             || self.paths.iter().any(|p| paths::is_under(path, p.as_bstr()))
-            || self.globs.iter().any(|g| {
+            // Patterns speak of the workspace.
+            || !paths::is_outside(path) && self.globs.iter().any(|g| {
                 let mut at = path;
                 let mut dir = is_dir;
                 loop {
@@ -611,6 +625,14 @@ mod tests {
         assert_ne!(plan.digest("x"), other.digest("x"));
         assert_ne!(plan.digest("x"), plan.digest("y"));
         assert!(decode_items(b"{}\n").is_err());
+        // Absolute paths are taken only from records that say so, and never upwards.
+        let away = Plan { items: vec![item("/x/y", file(1), None)] };
+        let text = encode_items(&away.items);
+        assert_eq!(decode_items(&text).expect("read"), away.items);
+        let plain = String::from_utf8_lossy(&text).replace("\"outside\":true,", "");
+        assert_eq!(decode_items(plain.as_bytes()).expect_err("refused").code, Code::UnsafePath);
+        let up = String::from_utf8_lossy(&text).replace("/x/y", "/x/../y");
+        assert_eq!(decode_items(up.as_bytes()).expect_err("refused").code, Code::UnsafePath);
     }
 
     #[test]

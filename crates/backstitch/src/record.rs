@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use backstitch_store::{Oid, Row};
-use bstr::{BStr, ByteSlice};
+use bstr::{BStr, BString, ByteSlice};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Code, Error, Result};
@@ -231,6 +231,9 @@ pub struct Record {
     /// Escaped paths that were looked at, where not all was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub covers: Option<Vec<String>>,
+    /// Escaped absolute paths of files outside the workspace that were looked at.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outside: Vec<String>,
     /// Retention class.
     pub retention: Retention,
     /// Kept whatever the policy says.
@@ -272,6 +275,18 @@ impl Record {
         let record: Record = decode(row.message.as_bstr(), &row.name)?;
         check_id(&record.id, &row.name)?;
         Ok(record)
+    }
+
+    /// Files outside the workspace that were looked at, by absolute path.
+    pub fn outside_paths(&self) -> impl Iterator<Item = BString> {
+        self.outside.iter().filter_map(|p| crate::paths::unescape(p.as_bytes()))
+    }
+
+    /// The paths that a tool named, wherever they are; `None` where it named none and everything was looked at.
+    pub fn named(&self) -> Option<Vec<BString>> {
+        let covers = self.covers.as_ref()?.iter();
+        let inside = covers.filter_map(|p| crate::paths::unescape(p.as_bytes()));
+        Some(inside.chain(self.outside_paths()).collect())
     }
 
     /// Can be a target of restore: complete or partial, and not implausibly empty.

@@ -80,7 +80,7 @@ pub(crate) fn roll_back(
     items: &[Item],
     loosen: &[(BString, u32)],
 ) -> Result<Vec<String>> {
-    let mut place = Place::open(ws.root(), ws.odb()?, &op.id, ws.owner())?;
+    let mut place = Place::of(ws, &op.id)?;
     place.privileged = true;
     for (n, i) in items.iter().enumerate().filter(|(_, i)| i.action.changes()) {
         place.settle_temporaries(n, i.path.as_bstr(), i.from.as_ref(), i.to.as_ref())?;
@@ -146,5 +146,8 @@ pub(crate) fn roll_back(
         }
     }
     place.sync_all()?;
+    for i in back.iter().filter(|i| i.is_outside() && i.result == Progress::Done) {
+        place.sync_dir(crate::paths::split(i.path.as_bstr()).0)?;
+    }
     Ok(left)
 }

@@ -12,6 +12,7 @@ use crate::{
     operation::{self, OpKind, Outcome, Request},
     place::Place,
     plan::{self, Action, Item, Plan, Scope, Sides, Stand},
+    preimage::Known,
     record::{Checkpoint, State},
     tree::{self, DirRef, Node, Put},
     workspace::{Control, Rows, Workspace, incarnation},
@@ -40,6 +41,8 @@ pub struct Options {
     pub privileged: bool,
     /// Restore from an implausibly empty row all the same, and while another session has a tool window open.
     pub force: bool,
+    /// Also files outside the workspace, as far as the session's rows hold any.
+    pub outside: bool,
     /// The session in whose name this happens.
     pub session: Option<String>,
 }
@@ -59,7 +62,7 @@ impl Workspace {
             exclusive = None;
         } else {
             self.check_room()?;
-            exclusive = Some(self.lock_operation()?);
+            exclusive = Some(self.lock_operation_with(&self.elsewhere(target, options)?)?);
         }
         let rows = self.rows()?;
         if !options.force && !options.dry_run {
@@ -69,8 +72,13 @@ impl Workspace {
         let (root, target_coverage) = coverage::of_checkpoint(&odb, target)?;
         let scope = Scope::new(options.paths.clone(), &options.globs, options.busy.clone())?;
         let mut live = self.look(&rows, target, root.files, &scope, control)?;
+        live.outside = match rows.newest() {
+            Some(c) => tree::Root::read(&odb, &c.tree)?.outside,
+            None => DirRef::default(),
+        };
         let live_coverage = live.coverage();
         let odb = live.writer.odb().clone();
+        let mut today = DiskRules::new(self.root(), live.rules.clone());
         let (mut plan, probe) = {
             let sides = Sides {
                 odb: &odb,
@@ -80,9 +88,10 @@ impl Workspace {
                 live_coverage: &live_coverage,
             };
             let mut then = RowRules::of_row(&odb, &root)?;
-            let mut today = DiskRules::new(self.root(), live.rules.clone());
             plan::restore(&sides, &mut then, &mut today, &scope, options.no_delete)?
         };
+        let of = Known { target, root: &root, coverage: &target_coverage, rows: &rows };
+        live = self.touched(&of, &mut plan, live, &mut today, &scope, options)?;
         for p in &options.paths {
             if p.split_str("/").any(|part| part == b".git") {
                 return Err(Error::new(
@@ -209,7 +218,9 @@ impl Workspace {
             None => Default::default(),
         };
         if scope.globs.is_empty() && !scope.paths.is_empty() {
-            return named(self, &scope.paths, base, control);
+            let inside: Vec<BString> =
+                scope.paths.iter().filter(|p| !crate::paths::is_outside(p.as_bstr())).cloned().collect();
+            return named(self, &inside, base, control);
         }
         if !self.is_unbounded()
             && target.record.scope == "workspace"
@@ -258,18 +269,16 @@ impl Workspace {
     }
 
     /// A look at named paths does not see that a folder above them has become a repository's own: nothing below is ours.
-    fn keep_out_of_repositories(&self, plan: &mut Plan) -> Result<()> {
+    pub(crate) fn keep_out_of_repositories(&self, plan: &mut Plan) -> Result<()> {
         if self.settings().word("bare") == "content" {
             return Ok(());
         }
-        let place = Place::open(self.root(), self.odb()?, "", self.owner())?;
+        let place = Place::of(self, "")?;
         let mut known: HashMap<BString, bool> = HashMap::new();
         for i in plan.items.iter_mut().filter(|i| i.action.changes()) {
             let path = i.path.clone();
-            let inside = path.find_iter(b"/").any(|end| {
-                let dir = path[..end].as_bstr();
-                *known.entry(dir.to_owned()).or_insert_with(|| place.is_repository(dir))
-            });
+            let inside = crate::paths::parents(path.as_bstr())
+                .any(|dir| *known.entry(dir.to_owned()).or_insert_with(|| place.is_repository(dir)));
             if inside {
                 i.leave(Action::Conflict, "bare-repository");
             }
@@ -409,7 +418,7 @@ fn keep_unheld(odb: &backstitch_store::Odb, rows: &Rows, plan: &mut Plan) -> Res
         let mut held = false;
         for c in rows.all.iter().rev() {
             let root = tree::Root::read(odb, &c.tree)?;
-            let there = tree::lookup(odb, root.files, i.path.as_bstr())?;
+            let there = root.find(odb, i.path.as_bstr())?;
             if there.is_some_and(|e| !matches!(e.node, Node::Dir { .. }) && e.node.oid() == Some(oid)) {
                 held = true;
                 break;

@@ -11,6 +11,7 @@ use crate::{
     operation::{self, OpKind, Outcome, Request},
     place::Place,
     plan::{Action, Item, Plan, Progress, Scope},
+    preimage,
     record::Kind,
     session,
     tree::{self, DirRef},
@@ -47,6 +48,8 @@ pub struct Options {
     pub privileged: bool,
     /// Also while another session has a tool window open.
     pub force: bool,
+    /// Also files outside the workspace that the session changed.
+    pub outside: bool,
 }
 
 /// The first turn that is taken back.
@@ -85,7 +88,13 @@ impl Workspace {
     /// # Errors
     /// `no-such-session`, `no-such-checkpoint`, `conflict` with [`OnConflict::Refuse`], `plan-changed`, `busy`.
     pub fn rewind(&self, options: &Options, control: &Control<'_>) -> Result<Outcome> {
-        let lock = self.lock_operation()?;
+        let rows = self.rows()?;
+        let id = crate::names::session_of(&rows, options.session.as_deref())?;
+        let elsewhere = match options.outside {
+            true => preimage::outside_of(&session::line(&rows, &rows.sessions, id)),
+            false => Vec::new(),
+        };
+        let lock = self.lock_operation_with(&elsewhere)?;
         let rows = self.rows()?;
         let id = crate::names::session_of(&rows, options.session.as_deref())?.to_owned();
         let sessions = self.session_records()?;
@@ -148,7 +157,7 @@ impl Workspace {
             }
         }
         done.sort_by(|a, b| a.path.cmp(&b.path));
-        let mut place = Place::open(self.root(), odb.clone(), "plan", self.owner())?;
+        let mut place = Place::of(self, "plan")?;
         let (mut plan, present) = inverse(&mut place, done, options.on_conflict)?;
         for i in plan
             .items
@@ -169,12 +178,18 @@ impl Workspace {
                 i.leave(Action::Keep, "no-delete");
             }
         }
+        self.keep_out_of_repositories(&mut plan)?;
+        leave_outside(&mut plan, options.outside);
         crate::plan::settle(&mut plan, &|_| false);
-        let live = match self.is_unbounded() {
+        let mut live = match self.is_unbounded() {
             true => None,
             false => live::scan_all(self, true, crate::capture::Room::unlimited(), control)?,
         };
-        if let Some(live) = &live {
+        if let Some(live) = &mut live {
+            live.outside = match rows.newest() {
+                Some(c) => tree::Root::read(&odb, &c.tree)?.outside,
+                None => DirRef::default(),
+            };
             mark_moved(&odb_of(live), &rows, live.files, &mut plan, &sums)?;
         }
         let target = format!("{id}/prompt:{turn}");
@@ -254,6 +269,14 @@ pub(crate) fn refuse_damaged(rows: &Rows, line: &[&crate::record::Checkpoint], t
             "`backstitch verify --repair` sets it aside, and `restore` goes back to any other row; nothing was changed",
         )),
         None => Ok(()),
+    }
+}
+
+/// Files outside the workspace are changed only where they were asked for (SEMANTICS 19).
+pub(crate) fn leave_outside(plan: &mut Plan, asked: bool) {
+    let settled = |i: &Item| i.action == Action::Keep && i.reason.as_deref() == Some("already");
+    for i in plan.items.iter_mut().filter(|i| !asked && i.is_outside() && !settled(i)) {
+        i.leave(Action::Skip, "outside");
     }
 }
 

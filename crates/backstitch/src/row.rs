@@ -70,8 +70,6 @@ pub(crate) fn commit_row(
     ws: &Workspace,
     rows: &Rows,
     live: Live,
-    files: DirRef,
-    outside: DirRef,
     new: NewRow<'_>,
     _lock: &CaptureLock,
 ) -> Result<Checkpoint> {
@@ -80,9 +78,10 @@ pub(crate) fn commit_row(
         let mut s = live.writer.scratch();
         Ok(live.writer.commit(&mut s, tree, &record.message(), record.created_ms.div_euclid(1000))?)
     };
-    let (mut record, tree) = build_record(ws, rows, &live, files, outside, new.clone())?;
+    let (mut record, tree) = build_record(ws, rows, &live, new.clone())?;
     let mut commit = add(&live, &record, &tree)?;
-    let Live { writer, skips, rules, covers, scope, count, read, update, .. } = live;
+    let Live { writer, files, outside, skips, rules, covers, outside_covers, scope, count, read, update } =
+        live;
     writer.finish()?;
     // Captures run beside each other, their rows follow one another: a row that was overtaken is told again who is before it.
     let _turn = ws.store()?.lock_exclusive("rows", ws.lock_wait())?;
@@ -93,15 +92,17 @@ pub(crate) fn commit_row(
         let live = Live {
             writer: ws.store()?.writer()?,
             files,
+            outside,
             skips,
             rules,
             covers,
+            outside_covers,
             scope,
             count,
             read,
             update: None,
         };
-        (record, _) = build_record(ws, &rows, &live, files, outside, NewRow { parent, ..new })?;
+        (record, _) = build_record(ws, &rows, &live, NewRow { parent, ..new })?;
         commit = add(&live, &record, &tree)?;
         live.writer.finish()?;
     }
@@ -120,12 +121,10 @@ pub(crate) fn build_record(
     ws: &Workspace,
     rows: &Rows,
     live: &Live,
-    files: DirRef,
-    outside: DirRef,
     new: NewRow<'_>,
 ) -> Result<(Record, Oid)> {
     let options = new.options;
-    let (root, tree) = live.root(files, outside)?;
+    let (root, tree) = live.root(live.trees())?;
     let odb = live.writer.odb();
     let parent_root = match new.parent {
         Some(p) => Some(Root::read(odb, &p.tree)?),
@@ -136,12 +135,14 @@ pub(crate) fn build_record(
     // Against nothing, everything is new: no need to read the trees again.
     let summary = match new.parent {
         None => Summary { added: live.count, ..Summary::default() },
-        Some(_) => summarize(odb, from, files, Some(&live_coverage))?,
+        Some(_) => summarize(odb, from, live.files, Some(&live_coverage))?,
     };
     let unchanged = parent_root.is_some_and(|p| p.files == root.files && p.outside == root.outside);
     let mut skipped: Vec<&Skip> = live.skips.iter().collect();
     skipped.sort_by_key(|s| (s.reason.by_rule(), s.path.clone()));
-    let narrowed = live.scope == "touched" && live.covers.as_ref().is_some_and(Vec::is_empty);
+    let narrowed = live.scope == "touched"
+        && live.covers.as_ref().is_some_and(Vec::is_empty)
+        && live.outside_covers.is_empty();
     let partial = narrowed || live.skips.iter().any(|s| !s.reason.by_rule());
     let mut notes = new.notes;
     if let Some(p) = new.parent {
@@ -152,7 +153,7 @@ pub(crate) fn build_record(
             ));
         }
         if p.record.covers.is_none() && live.covers.is_none() {
-            notes.extend(shrink_note(odb, from, files, &live_coverage)?);
+            notes.extend(shrink_note(odb, from, live.files, &live_coverage)?);
         }
     }
     let inc: Incarnation = incarnation(ws.root())?;
@@ -189,6 +190,7 @@ pub(crate) fn build_record(
             skipped: skipped.iter().take(40).map(|s| coverage::skip_record(s)).collect(),
             scope: live.scope.to_owned(),
             covers: live.covers.as_ref().map(|c| c.iter().map(|p| paths::escape(p)).collect()),
+            outside: live.outside_covers.iter().map(|p| paths::escape(p)).collect(),
             retention: options.retention.unwrap_or(match options.kind {
                 Kind::Manual | Kind::Safety => Retention::Forensic,
                 _ => Retention::Standard,

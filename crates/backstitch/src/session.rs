@@ -88,6 +88,15 @@ pub fn check_session(id: &str) -> Result<()> {
 
 /// A session's line: its parents' rows up to the fork points, and its own (SEMANTICS 12).
 pub fn line<'a>(rows: &'a Rows, sessions: &BTreeMap<String, SessionRecord>, id: &str) -> Vec<&'a Checkpoint> {
+    let parts = parts(sessions, id);
+    let of = |c: &Checkpoint| {
+        parts.iter().any(|(s, limit)| c.record.session.as_deref() == Some(s) && c.record.seq <= *limit)
+    };
+    rows.all.iter().filter(|c| of(c)).collect()
+}
+
+/// The sessions of a line, itself first, each with the order of the last of its rows that is part of it.
+fn parts(sessions: &BTreeMap<String, SessionRecord>, id: &str) -> Vec<(String, u64)> {
     let mut parts: Vec<(String, u64)> = vec![(id.to_owned(), u64::MAX)];
     let mut at = id.to_owned();
     while let Some((parent, seq)) = sessions.get(&at).and_then(|s| s.parent.clone().map(|p| (p, s.fork_seq)))
@@ -99,12 +108,7 @@ pub fn line<'a>(rows: &'a Rows, sessions: &BTreeMap<String, SessionRecord>, id: 
         parts.push((parent.clone(), limit));
         at = parent;
     }
-    rows.all
-        .iter()
-        .filter(|c| {
-            parts.iter().any(|(s, limit)| c.record.session.as_deref() == Some(s) && c.record.seq <= *limit)
-        })
-        .collect()
+    parts
 }
 
 /// There is no such session.
@@ -120,21 +124,34 @@ pub(crate) fn open_turn<'a>(own: &[&'a Checkpoint]) -> Option<&'a Checkpoint> {
     (!ended).then_some(*newest)
 }
 
-/// Ids of rows of turns that a rewind took back, as long as nobody undid it: the conversation went on before them.
-pub fn abandoned<'a>(rows: &'a Rows, operations: &[Operation]) -> HashSet<&'a str> {
+/// Ids of rows of turns that a rewind took back, as long as nobody undid it: the conversation went on before them. Seen
+/// from the line of a session, where one is given: what its parent took back after the fork is still part of it, and what
+/// it took back of its inherited turns is not.
+pub fn abandoned<'a>(rows: &'a Rows, operations: &[Operation], of: Option<&str>) -> HashSet<&'a str> {
     let undone = undo::undone(operations);
     let mut out = HashSet::new();
+    let line = of.map(|id| (parts(&rows.sessions, id), line(rows, &rows.sessions, id)));
     for o in operations.iter().map(|o| &o.record).filter(|r| {
         r.kind == OpKind::Rewind
             && r.state == OpState::Done
             && !undone.contains(r.id.as_str())
             && !r.extra.contains_key("narrowed")
     }) {
+        let seen: Vec<&Checkpoint> = match &line {
+            None => rows.all.iter().filter(|c| c.record.session == o.session).collect(),
+            Some((parts, line)) => {
+                let of_line =
+                    |(s, limit): &(String, u64)| o.session.as_deref() == Some(s.as_str()) && o.at <= *limit;
+                if !parts.iter().any(of_line) {
+                    continue;
+                }
+                line.clone()
+            }
+        };
         out.extend(
-            rows.all
-                .iter()
+            seen.into_iter()
                 .map(|c| &c.record)
-                .filter(|c| c.session == o.session && c.seq < o.at)
+                .filter(|c| c.seq < o.at)
                 .filter(|c| c.turn.is_some_and(|t| o.takes_back.contains(&t)))
                 .map(|c| c.id.as_str()),
         );

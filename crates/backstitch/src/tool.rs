@@ -1,6 +1,8 @@
 //! Tool windows: a row at both ends of one tool call.
 
-use bstr::BString;
+use std::path::{Path, PathBuf};
+
+use bstr::{BStr, BString, ByteSlice};
 
 use crate::{
     checkpoint::{Options, Outcome},
@@ -9,7 +11,7 @@ use crate::{
     record::{Checkpoint, Kind},
     session::{check_session, open_turn},
     turn::again,
-    workspace::{Control, Workspace},
+    workspace::{Control, Workspace, real_path},
 };
 
 /// One end of a tool window.
@@ -23,8 +25,44 @@ pub struct ToolOptions {
     pub tool: Option<String>,
     /// The sub-agent.
     pub agent: Option<String>,
-    /// Paths that the tool names; without them the whole workspace is looked at.
+    /// Paths that the tool names, relative to the root or absolute; without them the whole workspace is looked at.
     pub paths: Vec<BString>,
+}
+
+/// Where a named path really is: below a symbolic link that is the link's target, so that nothing is ever written through
+/// a link; a link that is named itself stands for itself and for the file it leads to.
+fn real_places(root: &Path, path: &BStr) -> Vec<BString> {
+    let full = paths::to_path(root, path);
+    let place = |real: &Path| -> BString {
+        let inside = real.strip_prefix(root).unwrap_or(real);
+        paths::bytes(inside).to_owned()
+    };
+    // The root itself, and `/`.
+    let (Some(parent), Some(name)) = (full.parent(), full.file_name()) else { return vec![path.to_owned()] };
+    if path.is_empty() {
+        return vec![path.to_owned()];
+    }
+    let Ok(parent) = real_path(parent) else { return vec![path.to_owned()] };
+    let here = parent.join(name);
+    let mut out = vec![place(&here)];
+    let leads_on = here.symlink_metadata().is_ok_and(|m| m.is_symlink());
+    if leads_on && let Ok(target) = here.canonicalize().or_else(|_| dangling(&here)) {
+        let to = place(&target);
+        if !target.is_dir() && !out.contains(&to) {
+            out.push(to);
+        }
+    }
+    out
+}
+
+/// What a link leads to that is not there: a tool that writes there makes it.
+fn dangling(link: &Path) -> std::io::Result<PathBuf> {
+    let text = std::fs::read_link(link)?;
+    let target = link.parent().unwrap_or(link).join(text);
+    match (target.parent().map(Path::canonicalize), target.file_name()) {
+        (Some(Ok(parent)), Some(name)) => Ok(parent.join(name)),
+        _ => Err(std::io::Error::from(std::io::ErrorKind::NotFound)),
+    }
 }
 
 impl Workspace {
@@ -62,12 +100,13 @@ impl Workspace {
             }
         }
         let turn = begun.or(now);
-        let mut names = o.paths.clone();
+        let mut names: Vec<BString> =
+            o.paths.iter().flat_map(|p| real_places(self.root(), p.as_bstr())).collect();
         let mut tool = o.tool.clone();
         let mut agent = o.agent.clone();
         if let Some(b) = begun {
-            if let Some(covers) = &b.record.covers {
-                names.extend(covers.iter().filter_map(|p| paths::unescape(p.as_bytes())));
+            if let Some(named) = b.record.named() {
+                names.extend(named);
             } else {
                 // The before looked at everything: so does the after.
                 names.clear();

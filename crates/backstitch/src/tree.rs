@@ -180,6 +180,50 @@ fn read_meta(odb: &Odb, dir: DirRef) -> Result<(BTreeMap<BString, Line>, BTreeMa
     Ok((lines, children))
 }
 
+impl Root {
+    /// Without what was written beside the trees.
+    pub fn trees(&self) -> Root {
+        Root { files: self.files, outside: self.outside, ..Root::default() }
+    }
+
+    /// What the row holds at a path in the workspace, or at an absolute one.
+    pub fn find(&self, odb: &Odb, path: &BStr) -> Result<Option<Entry>> {
+        match paths::is_outside(path) {
+            true => lookup(odb, self.outside, path[1..].as_bstr()),
+            false => lookup(odb, self.files, path),
+        }
+    }
+
+    /// Visits every path that differs, in the workspace and elsewhere ([`diff`]).
+    pub fn diff(odb: &Odb, a: &Root, b: &Root, visit: &mut Visit<'_>) -> Result<()> {
+        diff(odb, a.files, b.files, visit)?;
+        diff(odb, a.outside, b.outside, &mut |path, x, y| {
+            visit(paths::join("/".into(), path).as_bstr(), x, y)
+        })
+    }
+
+    /// Applies edits of paths in the workspace and of absolute ones ([`edit`]); `files` and `outside` only.
+    pub fn edit(
+        &self,
+        w: &Writer,
+        s: &mut Scratch,
+        edits: impl IntoIterator<Item = (BString, Option<Put>)>,
+    ) -> Result<Root> {
+        let (outside, inside): (Vec<_>, Vec<_>) =
+            edits.into_iter().partition(|(p, _)| paths::is_outside(p.as_bstr()));
+        let mut root = *self;
+        root.files = edit(w, s, self.files, inside)?;
+        if !outside.is_empty() {
+            let outside = outside.into_iter().map(|(p, put)| (p[1..].into(), put));
+            root.outside = edit(w, s, self.outside, outside)?;
+            if read_dir(w.odb(), root.outside)?.is_empty() {
+                root.outside = DirRef::default();
+            }
+        }
+        Ok(root)
+    }
+}
+
 /// Own line of a directory.
 fn own_line(odb: &Odb, meta: Option<Oid>) -> Result<Option<Line>> {
     let Some(meta) = meta else { return Ok(None) };

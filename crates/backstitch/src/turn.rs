@@ -37,7 +37,7 @@ pub struct Begun {
 
 /// The outcome of a call that was made before.
 pub(crate) fn again(c: Option<&Checkpoint>) -> Outcome {
-    Outcome { checkpoint: c.cloned(), skips: Vec::new(), warnings: Vec::new(), read: (0, 0) }
+    Outcome { checkpoint: c.cloned(), skips: Vec::new(), missed: false, warnings: Vec::new(), read: (0, 0) }
 }
 
 impl Workspace {

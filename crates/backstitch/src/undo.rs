@@ -12,7 +12,7 @@ use crate::{
     place::{Found, Place},
     plan::{Action, Item, Plan, Progress, Stand},
     record::{CHECKPOINTS, TRASH},
-    tree::{self, DirRef, Put},
+    tree::{self, Put},
     workspace::{Control, OperationLock, Rows, Workspace},
 };
 
@@ -131,7 +131,7 @@ impl Workspace {
     }
 
     fn invert(&self, kind: OpKind, options: &Options, control: &Control<'_>) -> Result<Outcome> {
-        let lock = self.lock_operation()?;
+        let lock = self.lock_operation_with(&self.changed_outside()?)?;
         let all = self.operations()?;
         let s = stacks(&all, options.session.as_deref());
         let nothing = |code, what: &str| {
@@ -188,8 +188,9 @@ impl Workspace {
             .into_iter()
             .filter(|i| i.action.changes() && i.result == Progress::Done)
             .collect();
-        let mut place = Place::open(self.root(), odb.clone(), &op.record.id, self.owner())?;
-        let (plan, present) = inverse(&mut place, done, policy)?;
+        let mut place = Place::of(self, &op.record.id)?;
+        let (mut plan, present) = inverse(&mut place, done, policy)?;
+        self.keep_out_of_repositories(&mut plan)?;
         let conflicts: Vec<String> = plan
             .items
             .iter()
@@ -249,24 +250,39 @@ impl Workspace {
         })
     }
 
+    /// Files elsewhere that operations changed, by absolute path.
+    fn changed_outside(&self) -> Result<Vec<BString>> {
+        let odb = self.odb()?;
+        let mut out = Vec::new();
+        for op in self.operations()?.iter().filter(|o| o.record.extra.contains_key("outside")) {
+            out.extend(op.items(&odb)?.into_iter().filter(Item::is_outside).map(|i| i.path));
+        }
+        Ok(out)
+    }
+
     /// The present state of exactly the paths of a plan, as the safety row of an inverse.
     pub(crate) fn live_of(&self, rows: &Rows, plan: &Plan, present: Vec<Found>) -> Result<Live> {
         let odb = self.odb()?;
         let base = match rows.newest() {
-            Some(c) => tree::Root::read(&odb, &c.tree)?.files,
-            None => DirRef::default(),
+            Some(c) => tree::Root::read(&odb, &c.tree)?,
+            None => tree::Root::default(),
         };
         let writer = self.store()?.writer()?;
         let count = rows.newest().map_or(0, |c| c.record.files);
-        let covers = plan.items.iter().map(|i| i.path.clone()).collect();
-        let live = Live { files: base, covers: Some(covers), count, ..Live::empty(self.rules()?, writer) };
+        let covers = plan.items.iter().filter(|i| !i.is_outside()).map(|i| i.path.clone()).collect();
+        let live = Live {
+            files: base.files,
+            outside: base.outside,
+            covers: Some(covers),
+            count,
+            ..Live::empty(self.rules()?, writer)
+        };
         self.hold(live, plan, present)
     }
 
     /// Puts the present state of a plan's paths into a live tree, whatever rules left them out of it.
     pub(crate) fn hold(&self, mut live: Live, plan: &Plan, present: Vec<Found>) -> Result<Live> {
         let writer = &live.writer;
-        let mut s = writer.scratch();
         let mut edits: Vec<(BString, Option<Put>)> = Vec::new();
         for (i, found) in plan.items.iter().zip(present) {
             let put = match found {
@@ -281,7 +297,11 @@ impl Workspace {
             };
             edits.push((i.path.clone(), put));
         }
-        live.files = tree::edit(writer, &mut s, live.files, edits)?;
+        let elsewhere = plan.items.iter().filter(|i| i.is_outside()).map(|i| i.path.clone());
+        live.outside_covers.extend(elsewhere);
+        live.outside_covers.sort_unstable();
+        live.outside_covers.dedup();
+        live.edit(edits)?;
         Ok(live)
     }
 

@@ -47,6 +47,7 @@ pub fn checkpoint(ws: &Workspace, c: &Checkpoint) -> Value {
         "skipped_total": r.skipped_total,
         "scope": r.scope,
         "covers": r.covers,
+        "outside": r.outside_paths().map(|p| p.to_str_lossy().into_owned()).collect::<Vec<_>>(),
         "retention": r.retention,
         "pinned": r.pinned,
         "workspace": paths::bytes(ws.root()).to_str_lossy(),
@@ -70,6 +71,9 @@ pub fn outcome(o: &Outcome) -> Value {
             counts.insert(i.action.as_str().to_owned(), n.into());
             let mut m = Map::new();
             put_path(&mut m, "path", i.path.as_bstr());
+            if i.is_outside() {
+                m.insert("outside".to_owned(), true.into());
+            }
             m.insert("action".to_owned(), i.action.as_str().into());
             m.insert("reason".to_owned(), i.reason.clone().into());
             m.insert("result".to_owned(), json!(i.result));

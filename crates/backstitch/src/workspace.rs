@@ -13,12 +13,13 @@ use std::{
 
 use backstitch_scan::{Limits, RuleSettings, Rules};
 use backstitch_store::{Durability, Lock, Manifest, Odb, Store};
-use bstr::BString;
+use bstr::{BString, ByteSlice};
 
 use crate::{
     error::{Code, Error, Result},
     paths,
     record::{self, Checkpoint, Incarnation, Record},
+    session::SessionRecord,
     settings::{self, Settings, Sources},
 };
 
@@ -141,7 +142,7 @@ pub struct Workspace {
 }
 
 /// The real path where it resolves, else the real path of the nearest parent that does, else lexical.
-fn real_path(dir: &Path) -> Result<PathBuf> {
+pub(crate) fn real_path(dir: &Path) -> Result<PathBuf> {
     let absolute = std::path::absolute(dir).map_err(|e| Error::io(dir, e))?;
     let mut rest = Vec::new();
     let mut at = absolute.as_path();
@@ -422,6 +423,19 @@ impl Workspace {
         paths::relative(&self.root, &paths::lexical(absolute)).map(|p| paths::bytes(&p).into())
     }
 
+    /// The same for a path that may be outside: there it is absolute, below its real parent. What tools name is given so.
+    pub fn locate_anywhere(&self, absolute: &Path) -> BString {
+        let plain = paths::lexical(absolute);
+        if let Some(inside) = paths::relative(&self.root, &plain) {
+            return paths::bytes(&inside).into();
+        }
+        let real = match (plain.parent().map(real_path), plain.file_name()) {
+            (Some(Ok(parent)), Some(name)) => parent.join(name),
+            _ => plain,
+        };
+        paths::bytes(real.strip_prefix(&self.root).unwrap_or(&real)).into()
+    }
+
     /// Where the store is, or would be.
     pub fn store_dir(&self) -> &Path {
         &self.store_dir
@@ -581,7 +595,11 @@ impl Workspace {
     /// All rows, oldest first; damaged ones as warnings, never dropped in silence.
     pub fn rows(&self) -> Result<Rows> {
         let (rows, bad) = self.store()?.refs().rows(record::CHECKPOINTS)?;
-        let mut out = Rows { all: Vec::with_capacity(rows.len()), damaged: Vec::new() };
+        let mut out = Rows {
+            all: Vec::with_capacity(rows.len()),
+            damaged: Vec::new(),
+            sessions: self.session_records().unwrap_or_default(),
+        };
         for (name, e) in bad {
             out.damaged.push((name, e.to_string()));
         }
@@ -658,13 +676,15 @@ impl Workspace {
         is_unbounded(&self.root, self.surroundings.home.as_deref())
     }
 
-    /// Known workspaces above and below, with their stores.
-    fn relatives(&self) -> BTreeMap<PathBuf, PathBuf> {
+    /// Known workspaces above and below, and those that hold the files elsewhere, with their stores.
+    fn relatives(&self, elsewhere: &[BString]) -> BTreeMap<PathBuf, PathBuf> {
         stores(&self.surroundings.store_base)
             .into_iter()
             .filter_map(|k| k.manifest.ok().map(|m| (from_manifest_path(&m.path), k.dir)))
             .filter(|(p, dir)| {
-                *dir != self.store_dir && (p.starts_with(&self.root) || self.root.starts_with(p))
+                let holds = |f: &BString| paths::to_path(&self.root, f.as_bstr()).starts_with(p);
+                *dir != self.store_dir
+                    && (p.starts_with(&self.root) || self.root.starts_with(p) || elsewhere.iter().any(holds))
             })
             .collect()
     }
@@ -692,7 +712,12 @@ impl Workspace {
     /// One operation at a time, here and in every known workspace above and below. Locks are taken in the order of
     /// their workspaces' paths, so two operations cannot wait for each other.
     pub fn lock_operation(&self) -> Result<OperationLock> {
-        let mut order = self.relatives();
+        self.lock_operation_with(&[])
+    }
+
+    /// The same for an operation that may change these files elsewhere, by absolute path.
+    pub(crate) fn lock_operation_with(&self, elsewhere: &[BString]) -> Result<OperationLock> {
+        let mut order = self.relatives(elsewhere);
         order.insert(self.root.clone(), self.store_dir.clone());
         let mut held = Vec::new();
         for (root, dir) in order {
@@ -736,6 +761,8 @@ pub struct Rows {
     pub all: Vec<Checkpoint>,
     /// Ref names that cannot be read, and why.
     pub damaged: Vec<(String, String)>,
+    /// Records of sessions by id, as far as they can be read.
+    pub sessions: BTreeMap<String, SessionRecord>,
 }
 
 impl Rows {

@@ -29,7 +29,12 @@ pub fn run(cx: &Context, a: &List) -> Result<u8> {
     let kind: Option<Kind> = a.kind.map(Into::into);
     let ws = cx.workspace()?;
     let rows = cx.rows(&ws)?;
-    let left = session::abandoned(&rows, &ws.operations()?);
+    let left = session::abandoned(&rows, &ws.operations()?, cx.session.as_deref());
+    // A fork's line begins with its parent's rows.
+    let line_of: Option<HashSet<&str>> = cx
+        .session
+        .as_ref()
+        .map(|s| session::line(&rows, &rows.sessions, s).iter().map(|c| c.record.id.as_str()).collect());
     let hidden = |k: Kind| !a.all && kind.is_none() && matches!(k, Kind::Tool | Kind::AgentRun);
     let mut chosen: Vec<&Checkpoint> = rows
         .all
@@ -41,7 +46,7 @@ pub fn run(cx: &Context, a: &List) -> Result<u8> {
                 && !hidden(r.kind)
                 && (a.all || !left.contains(r.id.as_str()))
                 && since.is_none_or(|t| r.created_ms >= t)
-                && cx.session.as_ref().is_none_or(|s| r.session.as_ref() == Some(s))
+                && line_of.as_ref().is_none_or(|l| l.contains(r.id.as_str()))
         })
         .take(a.limit.unwrap_or(usize::MAX))
         .collect();

@@ -31,7 +31,7 @@ pub fn run(cx: &Context, a: Restore) -> Result<u8> {
     let ws = cx.workspace()?;
     let rows = cx.rows(&ws)?;
     let target = cx.find(&rows, &a.checkpoint)?;
-    let named = inside::scope(&ws, &cx.folder, &a.paths)?;
+    let named = inside::scope_with(&ws, &cx.folder, &a.paths, a.outside)?;
     let mut options = Options {
         // A path that is the whole workspace takes everything, whatever the patterns say.
         globs: if a.paths.is_empty() || !named.is_empty() { a.glob } else { Vec::new() },
@@ -44,6 +44,7 @@ pub fn run(cx: &Context, a: Restore) -> Result<u8> {
         replaced: a.replaced,
         privileged: a.privileged,
         force: a.force,
+        outside: a.outside,
         session: cx.surroundings.session.clone(),
     };
     // Who names a plan has seen it.
@@ -138,6 +139,7 @@ fn why(reason: &str) -> String {
         "changed-between" => "changed by somebody else between two of the session's changes",
         "unattributed" => "changed outside the session's tool calls; --include-unattributed takes it back",
         "deleted-by-other" => "deleted since by somebody else",
+        "outside" => "outside the workspace; --outside takes it along",
         "busy" => "open in an editor",
         "permission" => "no permission",
         "setid-dropped" => "setuid and setgid bits left out; --privileged restores them",

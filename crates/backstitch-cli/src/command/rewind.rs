@@ -36,7 +36,7 @@ pub fn run(cx: &Context, a: Rewind) -> Result<u8> {
     };
     let session = cx.known_session(&ws, named.as_deref())?.record.id;
     let to = if a.to.is_none() { choose(cx, &ws, &session)? } else { to };
-    let paths = inside::scope(&ws, &cx.folder, &a.paths)?;
+    let paths = inside::scope_with(&ws, &cx.folder, &a.paths, a.outside)?;
     let mut options = Options {
         to,
         session: Some(session),
@@ -52,6 +52,7 @@ pub fn run(cx: &Context, a: Rewind) -> Result<u8> {
         plan: a.plan,
         privileged: a.privileged,
         force: a.force,
+        outside: a.outside,
     };
     // Who names a plan has seen it.
     if cx.ui.can_ask && !a.yes && !a.dry_run && options.plan.is_none() {
@@ -86,7 +87,7 @@ fn narrowed(cx: &Context, ws: &Workspace, to: &OsStr) -> Result<(Option<String>,
 /// A list of turns to choose from.
 fn choose(cx: &Context, ws: &Workspace, id: &str) -> Result<String> {
     let rows = cx.rows(ws)?;
-    let left = session::abandoned(&rows, &ws.operations()?);
+    let left = session::abandoned(&rows, &ws.operations()?, Some(id));
     let line = session::line(&rows, &ws.session_records()?, id);
     let turns: Vec<_> = line
         .iter()

@@ -57,7 +57,7 @@ pub fn show(cx: &Context, a: &SessionName) -> Result<u8> {
     let ws = cx.workspace()?;
     let s = cx.known_session(&ws, a.id.as_deref())?;
     let rows = cx.rows(&ws)?;
-    let left = session::abandoned(&rows, &ws.operations()?);
+    let left = session::abandoned(&rows, &ws.operations()?, Some(&s.record.id));
     let line = session::line(&rows, &ws.session_records()?, &s.record.id);
     if cx.ui.json {
         let list: Vec<Value> = line

@@ -26,7 +26,7 @@ fn session(cx: &Context, ws: &Workspace) -> Result<String> {
 }
 
 fn nothing() -> Outcome {
-    Outcome { checkpoint: None, skips: Vec::new(), warnings: Vec::new(), read: (0, 0) }
+    Outcome { checkpoint: None, skips: Vec::new(), missed: false, warnings: Vec::new(), read: (0, 0) }
 }
 
 fn about(c: &Checkpoint) -> String {
@@ -104,25 +104,15 @@ pub fn bind(cx: &Context, a: &TurnBind) -> Result<u8> {
 /// One end of a tool window.
 pub fn tool(cx: &Context, a: ToolCall, before: bool) -> Result<u8> {
     let mut ws = cx.workspace()?;
-    let (inside, outside) = inside::sorted(&ws, &cx.folder, &a.paths)?;
-    for p in &outside {
-        let shown = text::name(std::os::unix::ffi::OsStrExt::as_bytes(p.as_os_str()));
-        cx.ui.warn(&format!("{shown} is outside the workspace and was left out"));
-    }
+    let paths = inside::anywhere(&ws, &cx.folder, &a.paths)?;
     let options = ToolOptions {
         session: session(cx, &ws)?,
         call: a.call,
         tool: a.tool,
         agent: a.agent,
         // The workspace itself: all of it.
-        paths: if inside.iter().any(|p| p.is_empty()) { Vec::new() } else { inside.clone() },
+        paths: if paths.iter().any(|p| p.is_empty()) { Vec::new() } else { paths },
     };
-    // Nothing of what it names is ours to look at: that is no window over everything.
-    let out = if inside.is_empty() && !outside.is_empty() {
-        nothing()
-    } else {
-        ws.tool(before, &options, &cx.control())?
-    };
-    let code = tell(cx, &ws, &out, "No path inside the workspace was named; no row was made.")?;
-    Ok(if outside.is_empty() { code } else { PARTIAL })
+    let out = ws.tool(before, &options, &cx.control())?;
+    tell(cx, &ws, &out, "")
 }

@@ -10,6 +10,7 @@ mod json;
 mod list;
 mod names;
 mod output;
+mod outside;
 mod pages;
 mod restore;
 mod rewind;
