@@ -17,7 +17,7 @@ pub(super) struct Code<const N: usize> {
 }
 
 impl<const N: usize> Code<N> {
-    /// The shortest code of at most `max` bits for these counts, which sum up to less than 2^22 (nearly the shortest where
+    /// The shortest code of at most `max` bits for these counts, which sum up to less than 2^16 (nearly the shortest where
     /// `max` binds). There are always two codes at least, which is what decoders like.
     pub(super) fn new(counts: &[u32; N], max: usize) -> Code<N> {
         let mut lengths = [0u8; N];
@@ -38,7 +38,7 @@ impl<const N: usize> Code<N> {
                 lengths[usize::from(only == 0)] = 1;
             }
             _ => {
-                leaves.sort_unstable();
+                sort(leaves);
                 let mut at = leaves.iter();
                 for (length, n) in per_length(leaves, max).into_iter().enumerate().rev() {
                     for leaf in at.by_ref().take(n as usize) {
@@ -116,6 +116,28 @@ impl Code<DISTANCES> {
     /// RFC 1951, 3.2.6.
     pub(super) const fn fixed_distances() -> Code<DISTANCES> {
         Code::of_lengths([5; DISTANCES])
+    }
+}
+
+/// By count, then symbol: counts are below 2^16 in a block, so that two passes over their bytes do.
+fn sort(leaves: &mut [u32]) {
+    let mut other = [0u32; LITERALS];
+    let other = &mut other[..leaves.len()];
+    for shift in [9, 17] {
+        let mut starts = [0u16; 256];
+        for leaf in &*leaves {
+            starts[(leaf >> shift & 255) as usize] += 1;
+        }
+        let mut sum = 0;
+        for start in &mut starts {
+            sum += std::mem::replace(start, sum);
+        }
+        for leaf in &*leaves {
+            let at = &mut starts[(leaf >> shift & 255) as usize];
+            other[usize::from(*at)] = *leaf;
+            *at += 1;
+        }
+        leaves.copy_from_slice(other);
     }
 }
 

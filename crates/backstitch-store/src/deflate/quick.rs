@@ -21,22 +21,29 @@ const TAIL: usize = 18;
 /// A block covers at most this many bytes: one stored block can hold it, and its tokens fit.
 const BLOCK: usize = 60_000;
 /// Room for the tokens of a block; a power of two, so that an index is masked and not checked.
-const TOKENS: usize = 1 << 16;
+const TOKENS: usize = 1 << 15;
 
-/// A token is 10 bits of symbol (a literal, or 256 + the length of a match), 5 of distance slot, and from bit 16 the
-/// distance - 1.
-const SYMBOL: u32 = 0x3ff;
+/// A token is what one look at two positions gave: two literals, or a match with or without a literal before it. 10 bits
+/// are the first literal or [`NOTHING`], 10 the second or 256 + the length of the match, 5 the slot of its distance, and
+/// from bit 32 the distance - 1.
+const SYMBOL: u64 = 0x3ff;
+const SECOND_SHIFT: u32 = 10;
+const SLOT_SHIFT: u32 = 20;
+const DISTANCE_SHIFT: u32 = 32;
 const LENGTH: usize = 256;
-const SLOT_SHIFT: u32 = 10;
-const DISTANCE_SHIFT: u32 = 16;
+/// The symbol that takes no bits.
+const NOTHING: u64 = SYMBOL;
 /// The slot of a literal: no code, no bits.
-const NO_DISTANCE: u32 = 31 << SLOT_SHIFT;
+const NO_DISTANCE: u64 = 31 << SLOT_SHIFT;
+/// The longest codes: a token fits into what can be written at once, 12 + 12 + 5 + 14 + 13 bits.
+const LITERAL_BITS: usize = 12;
+const DISTANCE_BITS: usize = 14;
 
-/// One encoder, about 310 KB, for one stream after the other. What it writes depends on the data alone.
+/// One encoder, about 300 KB, for one stream after the other. What it writes depends on the data alone.
 pub(super) struct Quick {
     /// Where bytes of a hash were last: 16 bits of the hash, 16 of the position.
     table: Box<[u32; 1 << HASH_BITS]>,
-    tokens: Box<[u32; TOKENS]>,
+    tokens: Box<[u64; TOKENS]>,
     /// How often each symbol occurs, in two halves that are added, because neighbours are often equal.
     symbols: Box<[[u32; SYMBOL as usize + 1]; 2]>,
     slots: [u32; 32],
@@ -102,9 +109,6 @@ impl Quick {
             let hit0 = (d0.wrapping_sub(1) < reach) & same_hash(new0, old0);
             let hit1 = (d1.wrapping_sub(1) < reach) & same_hash(new1, old1);
             let (first, second) = (word as u8, (word >> 8) as u8);
-            // Both literals are written before it is known whether they are; what comes next overwrites them.
-            tokens[count % TOKENS] = u32::from(first) | NO_DISTANCE;
-            tokens[(count + 1) % TOKENS] = u32::from(second) | NO_DISTANCE;
             let skip = usize::from(!hit0);
             let (at, distance) = (pos + skip, if hit0 { d0 } else { d1 });
             let length = match hit0 | hit1 {
@@ -114,18 +118,21 @@ impl Quick {
             if length < MIN_MATCH {
                 even[usize::from(first)] += 1;
                 odd[usize::from(second)] += 1;
-                count += 2;
+                tokens[count % TOKENS] = u64::from(first) | u64::from(second) << SECOND_SHIFT | NO_DISTANCE;
+                count += 1;
                 pos += 2;
                 continue;
             }
             even[usize::from(first)] += skip as u32;
-            count += skip;
+            odd[(LENGTH + length) % odd.len()] += 1;
             let far = (distance - 1) as u32;
             let slot = slot(far);
-            tokens[count % TOKENS] =
-                (LENGTH + length) as u32 | slot << SLOT_SHIFT | far << DISTANCE_SHIFT;
-            odd[(LENGTH + length) % odd.len()] += 1;
             slots[slot as usize % 32] += 1;
+            let literal = if hit0 { NOTHING } else { u64::from(first) };
+            tokens[count % TOKENS] = literal
+                | ((LENGTH + length) as u64) << SECOND_SHIFT
+                | u64::from(slot) << SLOT_SHIFT
+                | u64::from(far) << DISTANCE_SHIFT;
             count += 1;
             pos = at + length;
             if pos < limit {
@@ -136,9 +143,9 @@ impl Quick {
                 table[h] = new;
             }
         }
-        // `pos` may be past `limit`, and by one past nothing: a pair of literals ends at most at `stop`.
+        // A match ends at most at `stop`, and so does a pair.
         for &byte in &data[pos..stop] {
-            tokens[count % TOKENS] = u32::from(byte) | NO_DISTANCE;
+            tokens[count % TOKENS] = u64::from(byte) | NOTHING << SECOND_SHIFT | NO_DISTANCE;
             even[usize::from(byte)] += 1;
             count += 1;
         }
@@ -157,25 +164,23 @@ impl Quick {
         }
         literals[256] = 1;
         let distances: &[u32; DISTANCES] = self.slots.first_chunk().expect("30 of 32");
-        let own = (Code::new(&literals, 15), Code::new(distances, 15));
-        let fixed = (Code::fixed_literals(), Code::fixed_distances());
+        let own = (Code::new(&literals, LITERAL_BITS), Code::new(distances, DISTANCE_BITS));
         let extra: u64 = extra_bits(&literals, distances);
         let header = super::huffman::Header::new(&own.0, &own.1);
         let own_cost = header.cost() + own.0.cost(&literals) + own.1.cost(distances) + extra;
-        let fixed_cost = fixed.0.cost(&literals) + fixed.1.cost(distances) + extra;
+        let fixed_cost = FIXED_LITERALS.cost(&literals) + FIXED_DISTANCES.cost(distances) + extra;
         if own_cost.min(fixed_cost) > 8 * (data.len() as u64 + 4) {
             return bits.stored(data, last);
         }
-        let (literals, distances) = if own_cost < fixed_cost {
+        if own_cost < fixed_cost {
             bits.put(u64::from(last) | 2 << 1, 3);
             header.write(bits);
-            own
+            self.write(bits, &own.0, &own.1, count);
         } else {
             bits.put(u64::from(last) | 1 << 1, 3);
             bits.flush();
-            fixed
-        };
-        self.write(bits, &literals, &distances, count);
+            self.write(bits, &FIXED_LITERALS, &FIXED_DISTANCES, count);
+        }
     }
 
     fn write(&self, bits: &mut Bits<'_>, literals: &Code<LITERALS>, distances: &Code<DISTANCES>, count: usize) {
@@ -197,15 +202,16 @@ impl Quick {
             *whole = code | n << 16 | more(slot as u32) << 24;
         }
         for token in &self.tokens[..count] {
-            let symbol = symbols[(token & SYMBOL) as usize];
+            let first = symbols[(token & SYMBOL) as usize];
+            let second = symbols[(token >> SECOND_SHIFT & SYMBOL) as usize];
             let slot = slots[(token >> SLOT_SHIFT) as usize % 32];
             let (length, more) = (slot >> 16 & 15, slot >> 24 & 15);
-            let rest = token >> DISTANCE_SHIFT & ((1 << more) - 1);
+            let rest = (token >> DISTANCE_SHIFT) as u32 & ((1 << more) - 1);
             let distance = u64::from(slot & 0xffff) | u64::from(rest) << length;
-            // At most 20 + 15 + 13 bits.
+            let match_or_literal = u64::from(second & 0xff_ffff) | distance << (second >> 24 & 31);
             bits.put(
-                u64::from(symbol & 0xff_ffff) | distance << (symbol >> 24 & 31),
-                (symbol >> 24) + length + more,
+                u64::from(first & 0xff_ffff) | match_or_literal << (first >> 24 & 31),
+                (first >> 24) + (second >> 24) + length + more,
             );
             bits.flush();
         }
@@ -214,6 +220,9 @@ impl Quick {
         bits.flush();
     }
 }
+
+static FIXED_LITERALS: Code<LITERALS> = Code::fixed_literals();
+static FIXED_DISTANCES: Code<DISTANCES> = Code::fixed_distances();
 
 /// The place in the table for the bytes at `pos`, and what stands there then.
 #[inline(always)]
