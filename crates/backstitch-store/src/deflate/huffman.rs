@@ -175,7 +175,8 @@ fn per_length(leaves: &[u32], max: usize) -> [u32; 16] {
     let room = 1u64 << max;
     let mut taken: u64 = (1..=max).map(|length| u64::from(counts[length]) << (max - length)).sum();
     while taken > room {
-        let shorter = (1..max).rfind(|&length| counts[length] != 0).expect("more codes than max bits can tell apart");
+        let shorter =
+            (1..max).rfind(|&length| counts[length] != 0).expect("more codes than max bits can tell apart");
         counts[shorter] -= 1;
         counts[shorter + 1] += 2;
         counts[max] -= 1;
@@ -242,7 +243,10 @@ impl Header {
             }
         }
         let code = Code::new(&counts, 7);
-        let lengths = ORDER.iter().rposition(|&s| code.lengths[usize::from(s)] != 0).map_or(4, |last| (last + 1).max(4));
+        let lengths = ORDER
+            .iter()
+            .rposition(|&s| code.lengths[usize::from(s)] != 0)
+            .map_or(4, |last| (last + 1).max(4));
         let behind = items[..count].iter().map(|&(symbol, _)| u64::from(behind(symbol))).sum::<u64>();
         let cost = 14 + 3 * lengths as u64 + code.cost(&counts) + behind;
         Header { literals: nl, distances: nd, items, count, code, lengths, cost }

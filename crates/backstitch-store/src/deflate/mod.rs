@@ -250,11 +250,18 @@ mod tests {
     /// Text as it is stored most: smaller than what the library at level 1 makes of it, and 6 %.
     #[test]
     fn source_code_becomes_small() {
-        let text = [include_str!("mod.rs"), include_str!("quick.rs"), include_str!("../verify.rs"), include_str!("../refs.rs")];
+        let text = [
+            include_str!("mod.rs"),
+            include_str!("quick.rs"),
+            include_str!("../verify.rs"),
+            include_str!("../refs.rs"),
+        ];
         let (mut ours, mut theirs) = (0, 0);
         for text in text {
             ours += check(&mut Deflater::new(), text.as_bytes());
-            theirs += sirocco::compress(sirocco::Format::Zlib, sirocco::deflate::Level::FASTEST, text.as_bytes()).len();
+            theirs +=
+                sirocco::compress(sirocco::Format::Zlib, sirocco::deflate::Level::FASTEST, text.as_bytes())
+                    .len();
         }
         assert!(ours * 100 < theirs * 106, "{ours} against {theirs}");
     }

@@ -183,7 +183,13 @@ impl Quick {
         }
     }
 
-    fn write(&self, bits: &mut Bits<'_>, literals: &Code<LITERALS>, distances: &Code<DISTANCES>, count: usize) {
+    fn write(
+        &self,
+        bits: &mut Bits<'_>,
+        literals: &Code<LITERALS>,
+        distances: &Code<DISTANCES>,
+        count: usize,
+    ) {
         // Per symbol all its bits (at most 20) and from bit 24 how many; per slot its code, how long that is from bit 16,
         // and how many more bits follow from bit 24.
         let mut symbols = [0u32; SYMBOL as usize + 1];
@@ -319,7 +325,9 @@ const LENGTHS: [Length; MAX_MATCH + 1] = {
 
 fn extra_bits(literals: &[u32; LITERALS], distances: &[u32; DISTANCES]) -> u64 {
     let lengths = literals[257..].iter().enumerate();
-    let lengths = lengths.map(|(slot, &n)| u64::from(n) * if (8..28).contains(&slot) { slot as u64 / 4 - 1 } else { 0 });
-    let distances = distances.iter().enumerate().map(|(slot, &n)| u64::from(n) * u64::from(more(slot as u32)));
+    let lengths = lengths
+        .map(|(slot, &n)| u64::from(n) * if (8..28).contains(&slot) { slot as u64 / 4 - 1 } else { 0 });
+    let distances =
+        distances.iter().enumerate().map(|(slot, &n)| u64::from(n) * u64::from(more(slot as u32)));
     lengths.sum::<u64>() + distances.sum::<u64>()
 }
