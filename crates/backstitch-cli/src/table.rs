@@ -128,6 +128,11 @@ pub enum Command {
     /// A path is changed only if it still holds what the session left there. On a terminal, a plan that overwrites or
     /// deletes is shown and asked about first; an answer other than yes changes nothing and ends with exit code 130.
     Rewind(Rewind),
+    /// Take back what a session did in one turn, and keep what came later. Can be undone.
+    ///
+    /// Lines that were not changed again since go back to what they were before the turn, also in files that were moved.
+    /// What was changed again stays, and is listed with both sides as a conflict.
+    Revert(Rewind),
     /// Take back the newest operation not yet undone, on the paths that it changed only.
     Undo(Walk),
     /// Take back the newest undo.
@@ -367,16 +372,20 @@ pub struct Restore {
     pub paths: Vec<OsString>,
 }
 
-/// `rewind`
+/// `rewind`, `revert`
 #[derive(Args, Debug)]
 pub struct Rewind {
-    /// The first turn to take back (`N`, `turn:N` or `prompt:N`), or a checkpoint: the turns after it. On a terminal, a
-    /// list to choose from where it is left out.
+    /// The turn (`N`, `turn:N` or `prompt:N`), or a checkpoint: of `rewind`, where to go back to; of `revert`, one of the
+    /// turn. On a terminal, a list to choose from where it is left out.
     #[arg(value_name = "TURN")]
     pub to: Option<OsString>,
-    /// What happens to a path that is not as the session left it [default: keep].
+    /// What happens to a path that is not as the session left it [default: keep]. `revert` merges lines first, and asks
+    /// only about those that were changed again.
     #[arg(long, value_name = "WHAT")]
     pub on_conflict: Option<OnConflict>,
+    /// Where lines clash in a merge, put both sides into the file, between conflict markers.
+    #[arg(long)]
+    pub markers: bool,
     /// Also what changed while a turn ran, but outside its tool calls.
     #[arg(long)]
     pub include_unattributed: bool,
@@ -562,6 +571,9 @@ pub struct Walk {
     /// What happens to a path that changed since [default: keep for undo, refuse for redo].
     #[arg(long, value_name = "WHAT")]
     pub on_conflict: Option<OnConflict>,
+    /// Where lines clash in a merge, put both sides into the file, between conflict markers.
+    #[arg(long)]
+    pub markers: bool,
     /// Understood for the sake of symmetry: what the operation changed outside the workspace is taken back with it anyway.
     #[arg(long)]
     pub outside: bool,
@@ -782,7 +794,7 @@ mod tests {
 
     #[test]
     fn commands_of_later_issues_do_not_exist() {
-        for name in ["revert", "prune", "gc", "forget", "sync", "mcp"] {
+        for name in ["prune", "gc", "forget", "sync", "mcp"] {
             assert!(Cli::try_parse_from(["backstitch", name]).is_err(), "{name}");
         }
     }

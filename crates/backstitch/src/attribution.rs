@@ -4,7 +4,10 @@
 //! windows. The evidence is `named` (the tool named the path), `window`, or `shared` (windows of several sessions overlapped
 //! and none, or more than one, named it).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
+};
 
 use backstitch_store::Odb;
 use bstr::{BString, ByteSlice};
@@ -146,33 +149,57 @@ fn named_at(w: &Window<'_>, path: &bstr::BStr) -> bool {
     w.named.as_ref().is_some_and(|n| n.iter().any(|p| p == path))
 }
 
-/// What a session did to one path since a turn.
+/// Changes of a session to one path that nobody else's came between.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Before the first of them.
+    pub from: Option<Stand>,
+    /// What the last one left there.
+    pub left: Option<Stand>,
+}
+
+/// What a session did to one path in some turns.
 #[derive(Clone, Debug)]
 pub struct Sum {
-    /// Before the first of its changes.
-    pub from: Option<Stand>,
-    /// What it last left there.
-    pub left: Option<Stand>,
-    /// Somebody else changed the path between two of its changes.
-    pub mixed: bool,
+    /// In their order, at least one; more than one where somebody else changed the path in between.
+    pub steps: Vec<Step>,
+    /// Order of the row (or of the operation) that saw what it last left.
+    pub at: u64,
     /// More than one session may have done it.
     pub shared: bool,
     /// A window that was never ended is the only evidence for the last state.
     pub crashed: bool,
 }
 
-/// Adds up what the session `id` did from turn `first` on. `operations` explain changes in between: a rewind of its own is
-/// nobody else's work.
+impl Sum {
+    /// Before the first of its changes.
+    pub fn from(&self) -> Option<&Stand> {
+        self.steps.first().and_then(|s| s.from.as_ref())
+    }
+
+    /// What it last left there.
+    pub fn left(&self) -> Option<&Stand> {
+        self.steps.last().and_then(|s| s.left.as_ref())
+    }
+}
+
+/// Adds up what the session `id` did in `turns`. `operations` explain changes in between: a rewind of its own is nobody
+/// else's work. Of turns with an end, what happened after them counts for nothing.
 pub fn sum(
     odb: &Odb,
     rows: &Rows,
     sessions: &BTreeMap<String, SessionRecord>,
     operations: &[Operation],
     id: &str,
-    first: u64,
+    turns: &RangeInclusive<u64>,
 ) -> Result<(BTreeMap<BString, Sum>, BTreeMap<BString, Touched>)> {
     let line = session::line(rows, sessions, id);
-    let own = windows(rows, &line, id, first);
+    let mut own = windows(rows, &line, id, *turns.start());
+    own.retain(|w| turns.contains(&w.turn));
+    let until = match *turns.end() {
+        u64::MAX => u64::MAX,
+        _ => own.iter().filter_map(|w| w.after).map(|a| a.record.seq).max().unwrap_or(0),
+    };
     let in_line: Vec<&str> = line.iter().map(|c| c.record.id.as_str()).collect();
     // Windows of everybody else.
     let mut others: Vec<Window<'_>> = Vec::new();
@@ -203,7 +230,7 @@ pub fn sum(
     events.extend(
         operations
             .iter()
-            .filter(|o| o.record.state == OpState::Done && o.record.rows.is_empty())
+            .filter(|o| o.record.state == OpState::Done && o.record.rows.is_empty() && o.record.at <= until)
             .map(|o| (o.record.at, Event::Operation(o))),
     );
     events.sort_by_key(|(at, _)| *at);
@@ -215,9 +242,11 @@ pub fn sum(
                 }
                 for i in o.items(odb)?.into_iter().filter(|i| i.result == Progress::Done) {
                     if let Some(s) = sums.get_mut(&i.path)
-                        && same(&s.left, &i.from)
+                        && let Some(step) = s.steps.last_mut()
+                        && same(&step.left, &i.from)
                     {
-                        s.left = i.to;
+                        step.left = i.to;
+                        s.at = s.at.max(o.record.at);
                     }
                 }
             }
@@ -244,26 +273,31 @@ pub fn sum(
                     let settled = claims.is_empty() || i_named && they_named == 0;
                     let shared = !settled;
                     let s = sums.entry(t.path.clone()).or_insert(Sum {
-                        from: t.from.clone(),
-                        left: t.from.clone(),
-                        mixed: false,
+                        steps: Vec::new(),
+                        at: 0,
                         shared: false,
                         crashed: false,
                     });
-                    // Two windows of its own over one change say the same thing twice.
-                    s.mixed |= !same(&s.left, &t.from) && !same(&s.left, &t.to);
                     s.shared |= shared;
                     s.crashed |= w.crashed;
-                    s.left = t.to;
+                    s.at = s.at.max(w.after.map_or(0, |a| a.record.seq));
+                    match s.steps.last_mut() {
+                        // Two windows of its own over one change say the same thing twice.
+                        Some(step) if same(&step.left, &t.from) || same(&step.left, &t.to) => {
+                            step.left = t.to;
+                        }
+                        _ => s.steps.push(Step { from: t.from, left: t.to }),
+                    }
                 }
             }
         }
     }
-    let loose = unattributed(odb, &line, &own, first)?;
+    let loose = unattributed(odb, &line, &own, turns)?;
     let mut loose: BTreeMap<BString, Touched> =
         loose.into_iter().filter(|(p, _)| !sums.contains_key(p) && !theirs.contains(p)).collect();
     // What the window of another session explains is that session's, and nothing to be asked about.
-    let begun = line.iter().filter(|c| c.record.turn.is_some_and(|t| t >= first)).map(|c| c.record.seq).min();
+    let begun =
+        line.iter().filter(|c| c.record.turn.is_some_and(|t| turns.contains(&t))).map(|c| c.record.seq).min();
     for w in others.iter().filter(|w| !w.crashed && w.after.map(|a| a.record.seq) >= begun) {
         if loose.is_empty() {
             break;
@@ -289,11 +323,12 @@ fn unattributed(
     odb: &Odb,
     line: &[&Checkpoint],
     own: &[Window<'_>],
-    first: u64,
+    turns: &RangeInclusive<u64>,
 ) -> Result<BTreeMap<BString, Touched>> {
     let mut out: BTreeMap<BString, Touched> = BTreeMap::new();
-    for begun in
-        line.iter().filter(|c| c.record.kind == Kind::Prompt && c.record.turn.is_some_and(|t| t >= first))
+    for begun in line
+        .iter()
+        .filter(|c| c.record.kind == Kind::Prompt && c.record.turn.is_some_and(|t| turns.contains(&t)))
     {
         let turn = begun.record.turn;
         let has_tools = own.iter().any(|w| Some(w.turn) == turn && w.before.record.kind == Kind::Tool);

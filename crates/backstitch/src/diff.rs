@@ -4,19 +4,19 @@ use std::collections::{BTreeMap, HashMap};
 
 use backstitch_store::{Odb, Oid};
 use bstr::{BStr, BString, ByteSlice};
-use imara_diff::{Algorithm, Diff as LineDiff, InternedInput, sources::byte_lines};
+use imara_diff::{InternedInput, sources::byte_lines};
 
 use crate::{
     coverage::{self, Coverage},
     error::{Code, Error, Result},
-    live, paths,
+    live, merge, paths,
     record::Checkpoint,
     tree::{self, DirRef, Node},
     workspace::{Control, Workspace},
 };
 
 /// Files above this are compared by id only.
-const TEXT_LIMIT: u64 = 16 << 20;
+pub(crate) const TEXT_LIMIT: u64 = 16 << 20;
 /// Moved files with changes are looked for among at most this many pairs.
 const PAIRS: usize = 40_000;
 
@@ -250,7 +250,12 @@ fn content(odb: &Odb, oid: Option<Oid>) -> Result<Option<Vec<u8>>> {
 }
 
 fn is_binary(bytes: Option<&[u8]>) -> bool {
-    bytes.is_none_or(|b| b[..b.len().min(8000)].contains(&0))
+    !bytes.is_some_and(is_text)
+}
+
+/// No NUL near the beginning.
+pub(crate) fn is_text(bytes: &[u8]) -> bool {
+    !bytes[..bytes.len().min(8000)].contains(&0)
 }
 
 fn peek_binary(odb: &Odb, oid: Option<Oid>) -> Result<bool> {
@@ -263,11 +268,10 @@ fn lines(old: &Option<Vec<u8>>, new: &Option<Vec<u8>>) -> (Vec<u8>, u64, u64) {
     const CONTEXT: u32 = 3;
     let (old, new) = (old.as_deref().unwrap_or_default(), new.as_deref().unwrap_or_default());
     let input = InternedInput::new(byte_lines(old), byte_lines(new));
-    let mut d = LineDiff::compute(Algorithm::Histogram, &input);
-    d.postprocess_lines(&input);
+    let list = merge::hunks(&input);
     let mut out = Vec::new();
     let (before, after) = (input.before.len() as u32, input.after.len() as u32);
-    let mut hunks = d.hunks().peekable();
+    let mut hunks = list.iter().cloned().peekable();
     while let Some(first) = hunks.next() {
         let mut group = vec![first];
         while let Some(h) = hunks.peek() {
@@ -314,7 +318,9 @@ fn lines(old: &Option<Vec<u8>>, new: &Option<Vec<u8>>) -> (Vec<u8>, u64, u64) {
             put(b' ', input.before[i as usize]);
         }
     }
-    (out, u64::from(d.count_additions()), u64::from(d.count_removals()))
+    let (added, removed) =
+        list.iter().fold((0, 0), |(a, r), h| (a + h.after.len() as u64, r + h.before.len() as u64));
+    (out, added, removed)
 }
 
 fn git_mode(n: &Node) -> u32 {
@@ -462,7 +468,7 @@ fn renames(
 }
 
 /// Bytes in lines that both hold, as a bag.
-fn common_bytes(a: &[u8], b: &[u8]) -> usize {
+pub(crate) fn common_bytes(a: &[u8], b: &[u8]) -> usize {
     let mut bag: HashMap<&[u8], i64> = HashMap::new();
     for l in a.lines_with_terminator() {
         *bag.entry(l).or_default() += 1;

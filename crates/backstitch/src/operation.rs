@@ -26,7 +26,7 @@ use crate::{
     plan::{self, Action, Item, Plan, Progress},
     record::{self, CHECKPOINTS, Checkpoint, Kind, OPERATIONS},
     row::{self, NewRow},
-    tree::{self, Put},
+    tree::{self, DirRef, Put},
     workspace::{Control, OperationLock, Rows, Workspace},
 };
 
@@ -150,6 +150,14 @@ pub struct Operation {
 }
 
 impl Operation {
+    /// What it left in the workspace.
+    pub(crate) fn after(&self, odb: &Odb) -> Result<DirRef> {
+        match odb.tree(&self.tree)?.into_iter().find(|e| e.name == "after") {
+            Some(e) => Ok(tree::Root::read(odb, &e.oid)?.files),
+            None => Ok(DirRef::default()),
+        }
+    }
+
     /// Its items with their results.
     pub fn items(&self, odb: &Odb) -> Result<Vec<Item>> {
         let entry = odb.tree(&self.tree)?.into_iter().find(|e| e.name == "items");
@@ -199,6 +207,9 @@ pub struct Outcome {
 
 /// An item counts against completeness unless it is settled by rule or already as wanted.
 fn is_shortfall(i: &Item) -> bool {
+    if !i.clashes.is_empty() {
+        return true;
+    }
     match i.action {
         Action::Conflict | Action::Skip => true,
         Action::Keep => {
@@ -206,6 +217,8 @@ fn is_shortfall(i: &Item) -> bool {
                 i.reason.as_deref(),
                 Some(
                     "already"
+                        | "moved"
+                        | "not-chosen"
                         | "no-delete"
                         | "ignored"
                         | "excluded"
@@ -291,7 +304,11 @@ pub(crate) fn preflight(place: &mut Place, plan: &mut Plan) -> Vec<(BString, u32
 /// What will be needed is there: a damaged row is refused before the first write, and so is its preview.
 pub(crate) fn check_contents(odb: &Odb, plan: &Plan) -> Result<()> {
     for i in plan.items.iter().filter(|i| todo(i)) {
-        if let Some(oid) = i.to.as_ref().and_then(|s| s.node.oid()).filter(|o| !odb.contains(o)) {
+        if let Some(oid) =
+            i.to.as_ref()
+                .and_then(|s| s.node.oid())
+                .filter(|o| !plan.contents.contains_key(o) && !odb.contains(o))
+        {
             return Err(Error::new(
                 Code::StoreDamaged,
                 format!("{}: its content {oid} is missing from the store", i.path.to_str_lossy()),
@@ -301,6 +318,11 @@ pub(crate) fn check_contents(odb: &Odb, plan: &Plan) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A stronger reason may be given to it.
+fn free(i: &Item) -> bool {
+    i.reason.as_deref().is_none_or(|r| r == "merged")
 }
 
 /// Carries out a plan whose items say what is there now and what shall be there.
@@ -330,12 +352,12 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
     for i in plan.items.iter_mut().filter(|i| i.action.changes() && i.result == Progress::Pending) {
         if let Some(mode) = i.to.as_ref().and_then(|s| s.node.mode()) {
             let present = i.from.as_ref().and_then(|s| s.node.mode());
-            if place.allowed_mode(mode, present) != mode && i.reason.is_none() {
+            if place.allowed_mode(mode, present) != mode && free(i) {
                 i.reason = Some("setid-dropped".to_owned());
             }
         }
         if matches!(i.action, Action::Overwrite | Action::Mode)
-            && i.reason.is_none()
+            && free(i)
             && place.links(i.path.as_bstr()) > 1
             && !i.was_dir()
         {
@@ -374,6 +396,9 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
         (i.path.clone(), put)
     });
     let mut scratch = live.writer.scratch();
+    for bytes in plan.contents.values() {
+        live.writer.blob(&mut scratch, bytes)?;
+    }
     let (_, after) = live.root(live.trees().edit(&live.writer, &mut scratch, edits)?)?;
     let (items_blob, _) = live.writer.blob(&mut scratch, &plan::encode_items(&plan.items))?;
     let mut entries = vec![

@@ -107,6 +107,16 @@ impl Place {
         Ok(place)
     }
 
+    /// The folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where contents come from.
+    pub fn odb(&self) -> &Odb {
+        &self.odb
+    }
+
     /// Another handle on the same work, for another thread.
     pub fn another(&self) -> Result<Place> {
         let mut p = Place::open(&self.root, self.odb.clone(), &self.op, self.owner)?;
@@ -817,7 +827,8 @@ fn finish(h: gix_hash::Hasher) -> io::Result<Oid> {
     h.try_finalize().map_err(|e| io::Error::other(e.to_string()))
 }
 
-fn hash(bytes: &[u8]) -> io::Result<Oid> {
+/// The id of a blob.
+pub(crate) fn hash(bytes: &[u8]) -> io::Result<Oid> {
     let mut h = blob_header(bytes.len() as u64);
     h.update(bytes);
     finish(h)

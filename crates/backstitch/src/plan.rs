@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     coverage::{Coverage, DiskRules, RowRules},
     error::{Code, Error, Result},
+    merge::Clash,
     meta::Attrs,
     paths,
     settings::digest,
@@ -118,6 +119,8 @@ pub struct Item {
     pub result: Progress,
     /// Where somebody moved it.
     pub moved_to: Option<BString>,
+    /// Places in it that both sides changed: they stay as they are.
+    pub clashes: Vec<Clash>,
 }
 
 impl Item {
@@ -134,7 +137,16 @@ impl Item {
             (Some(Node::File { oid: a, .. }), Some(Node::File { oid: b, .. })) if a == b => Action::Mode,
             (Some(_), Some(_)) => Action::Overwrite,
         };
-        Some(Item { path, action, reason: None, from, to, result: Progress::Pending, moved_to: None })
+        Some(Item {
+            path,
+            action,
+            reason: None,
+            from,
+            to,
+            result: Progress::Pending,
+            moved_to: None,
+            clashes: Vec::new(),
+        })
     }
 
     /// Leaves the path alone.
@@ -147,6 +159,7 @@ impl Item {
             to: None,
             result: Progress::Pending,
             moved_to: None,
+            clashes: Vec::new(),
         }
     }
 
@@ -183,6 +196,8 @@ impl Item {
 pub struct Plan {
     /// Sorted by path.
     pub items: Vec<Item>,
+    /// Contents that items lead to and no row holds yet: merged ones.
+    pub contents: BTreeMap<Oid, Vec<u8>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -293,6 +308,7 @@ pub fn decode_items(bytes: &[u8]) -> Result<Vec<Item>> {
                 to: stand(r.to)?,
                 result: Progress::Pending,
                 moved_to: None,
+                clashes: Vec::new(),
             })
         })
         .collect()
@@ -486,7 +502,7 @@ pub fn restore(
             i.leave(Action::Keep, "busy");
         }
     }
-    Ok((Plan { items: items.into_values().collect() }, probe))
+    Ok((Plan { items: items.into_values().collect(), ..Plan::default() }, probe))
 }
 
 /// A named file needs its directories: those that the target holds and the disk does not come with it.
@@ -618,7 +634,7 @@ mod tests {
         let mut a = item("a\n\u{fe}", file(1), file(2));
         a.from.as_mut().expect("set").attrs =
             Attrs { owner: Some((1, 2)), xattrs: vec![("user.x".into(), vec![0, 1, 255].into())] };
-        let plan = Plan { items: vec![a, item("b", dir(), None)] };
+        let plan = Plan { items: vec![a, item("b", dir(), None)], ..Plan::default() };
         assert_eq!(decode_items(&encode_items(&plan.items)).expect("read"), plan.items);
         let mut other = plan.clone();
         other.items[0].to = file(3);
@@ -626,7 +642,7 @@ mod tests {
         assert_ne!(plan.digest("x"), plan.digest("y"));
         assert!(decode_items(b"{}\n").is_err());
         // Absolute paths are taken only from records that say so, and never upwards.
-        let away = Plan { items: vec![item("/x/y", file(1), None)] };
+        let away = Plan { items: vec![item("/x/y", file(1), None)], ..Plan::default() };
         let text = encode_items(&away.items);
         assert_eq!(decode_items(&text).expect("read"), away.items);
         let plain = String::from_utf8_lossy(&text).replace("\"outside\":true,", "");
@@ -637,7 +653,8 @@ mod tests {
 
     #[test]
     fn a_directory_with_something_left_in_it_stays() {
-        let mut p = Plan { items: vec![item("d", dir(), None), item("d/a", file(1), None)] };
+        let items = vec![item("d", dir(), None), item("d/a", file(1), None)];
+        let mut p = Plan { items, ..Plan::default() };
         settle(&mut p, &|path| path == "d");
         assert_eq!(p.items[0].action, Action::Keep);
         assert_eq!(p.items[1].action, Action::Delete);
@@ -647,6 +664,7 @@ mod tests {
                 item("d/a", file(1), None),
                 Item::keep("d/b".into(), Action::Keep, "ignored"),
             ],
+            ..Plan::default()
         };
         settle(&mut p, &|_| false);
         assert_eq!(p.items[0].action, Action::Conflict);
@@ -657,7 +675,7 @@ mod tests {
     fn nothing_is_put_below_a_file_that_stays() {
         let mut top = item("d", file(1), dir());
         top.leave(Action::Keep, "busy");
-        let mut p = Plan { items: vec![top, item("d/a", None, file(2))] };
+        let mut p = Plan { items: vec![top, item("d/a", None, file(2))], ..Plan::default() };
         settle(&mut p, &|_| false);
         assert_eq!(p.items[1].action, Action::Conflict);
     }

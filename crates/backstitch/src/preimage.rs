@@ -186,7 +186,7 @@ impl Workspace {
         }
         plan.items.retain(|i| !items.contains_key(&i.path));
         let (list, present): (Vec<Item>, Vec<Found>) = items.into_values().unzip();
-        let touched = Plan { items: list };
+        let touched = Plan { items: list, ..Plan::default() };
         let live = self.hold(live, &touched, present)?;
         plan.items.extend(touched.items);
         plan.items.sort_by(|a, b| a.path.cmp(&b.path));

@@ -127,7 +127,7 @@ pub(crate) fn roll_back(
     }
     let quiet = crate::workspace::Control::default();
     let loosened = {
-        let mut plan = crate::plan::Plan { items: back };
+        let mut plan = crate::plan::Plan { items: back, ..Default::default() };
         let mut more = operation::preflight(&mut place, &mut plan);
         back = plan.items;
         for l in loosen {

@@ -1,25 +1,26 @@
-//! `rewind`: take back what a session did since a turn, and nothing else.
+//! `rewind`: take back what a session did since a turn, and nothing else. `revert`: one turn, and keep the later ones.
 
 use std::collections::BTreeMap;
 
-use bstr::{BString, ByteSlice};
+use backstitch_store::Odb;
+use bstr::{BStr, BString, ByteSlice};
 
 use crate::{
     attribution,
     error::{Code, Error, Result},
-    live,
+    live, moves,
     operation::{self, OpKind, Outcome, Request},
-    place::Place,
-    plan::{Action, Item, Plan, Progress, Scope},
+    place::{Found, Place},
+    plan::{Action, Item, Plan, Progress, Scope, Stand},
     preimage,
     record::Kind,
     session,
     tree::{self, DirRef},
-    undo::{OnConflict, first, inverse},
+    undo::{OnConflict, Resolve, conflicts, first, inverse},
     workspace::{Control, Rows, Workspace},
 };
 
-/// How to rewind.
+/// How to rewind or revert.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// `N`, `turn:N`, `prompt:N`, or a checkpoint.
@@ -50,10 +51,18 @@ pub struct Options {
     pub force: bool,
     /// Also files outside the workspace that the session changed.
     pub outside: bool,
+    /// Where lines clash in a merge, put both sides into the file, between conflict markers.
+    pub markers: bool,
 }
 
-/// The first turn that is taken back.
-fn first_turn(rows: &Rows, session: &str, line: &[&crate::record::Checkpoint], to: &str) -> Result<u64> {
+/// The turn that a name means: the first one that a rewind takes back, the one that a revert does.
+fn turn_of(
+    rows: &Rows,
+    session: &str,
+    line: &[&crate::record::Checkpoint],
+    to: &str,
+    kind: OpKind,
+) -> Result<u64> {
     let number = to.strip_prefix("turn:").or_else(|| to.strip_prefix("prompt:")).unwrap_or(to);
     let highest = line.iter().filter_map(|c| c.record.turn).max().unwrap_or(0);
     if let Ok(n) = number.parse::<u64>()
@@ -68,6 +77,16 @@ fn first_turn(rows: &Rows, session: &str, line: &[&crate::record::Checkpoint], t
         };
     }
     let c = crate::names::resolve(rows, to, Some(session))?;
+    if kind == OpKind::Revert {
+        let of_line = line.iter().any(|x| x.record.id == c.record.id);
+        return c.record.turn.filter(|_| of_line).ok_or_else(|| {
+            Error::new(
+                Code::NoSuchCheckpoint,
+                format!("checkpoint {} is of no turn of session {session:?}", c.record.id),
+            )
+            .hint(format!("`backstitch session show {session}` lists its turns"))
+        });
+    }
     match (c.record.kind, c.record.turn) {
         (Kind::Prompt, Some(n)) => Ok(n),
         // The state after a turn: the next one is the first to go.
@@ -83,11 +102,26 @@ fn first_turn(rows: &Rows, session: &str, line: &[&crate::record::Checkpoint], t
 
 impl Workspace {
     /// Takes back what the session did in the named turn and all later ones of its line. A path is changed only if it
-    /// is still as the session left it; a path that is already as wanted is kept, whoever made it so.
+    /// is still as the session left it; a path that is already as wanted is kept, whoever made it so. With
+    /// [`OnConflict::Merge`] what others changed since is kept line by line, and found again where it was moved.
     ///
     /// # Errors
     /// `no-such-session`, `no-such-checkpoint`, `conflict` with [`OnConflict::Refuse`], `plan-changed`, `busy`.
     pub fn rewind(&self, options: &Options, control: &Control<'_>) -> Result<Outcome> {
+        self.take_back(OpKind::Rewind, options, control)
+    }
+
+    /// Takes back what the session did in the named turn, and keeps what came later, its own turns included: a merge
+    /// line by line, at the place where a file is now. Lines that were changed again since stay and are told as
+    /// [`crate::plan::Item::clashes`]; [`OnConflict::Overwrite`] takes them back too.
+    ///
+    /// # Errors
+    /// As [`Workspace::rewind`].
+    pub fn revert(&self, options: &Options, control: &Control<'_>) -> Result<Outcome> {
+        self.take_back(OpKind::Revert, options, control)
+    }
+
+    fn take_back(&self, kind: OpKind, options: &Options, control: &Control<'_>) -> Result<Outcome> {
         let rows = self.rows()?;
         let id = crate::names::session_of(&rows, options.session.as_deref())?;
         let elsewhere = match options.outside {
@@ -103,62 +137,87 @@ impl Workspace {
             return Err(Error::new(Code::NoSuchSession, format!("there is no session {id:?} here"))
                 .hint("`backstitch session list` shows all"));
         }
-        let turn = first_turn(&rows, &id, &line, &options.to)?;
+        let turn = turn_of(&rows, &id, &line, &options.to, kind)?;
         if !options.force && !options.dry_run {
             refuse_open(&rows, Some(&id))?;
         }
+        let turns = match kind {
+            OpKind::Revert => turn..=turn,
+            _ => turn..=u64::MAX,
+        };
         let mut takes_back: Vec<u64> = line
             .iter()
             .filter(|c| c.record.kind == Kind::Prompt)
             .filter_map(|c| c.record.turn)
-            .filter(|t| *t >= turn)
+            .filter(|t| turns.contains(t))
             .collect();
         takes_back.sort_unstable();
         takes_back.dedup();
         refuse_damaged(&rows, &line, turn)?;
         let odb = self.odb()?;
-        let (sums, loose) = attribution::sum(&odb, &rows, &sessions, &self.operations()?, &id, turn)?;
+        let (sums, loose) = attribution::sum(&odb, &rows, &sessions, &self.operations()?, &id, &turns)?;
         let scope = Scope::new(options.paths.clone(), &options.globs, options.busy.clone())?;
 
         // What the session did, as done items; their inverse against the disk is the plan.
+        let mut how = Resolve::new(options.on_conflict, options.markers);
+        how.merge |= kind == OpKind::Revert;
         let mut done: Vec<Item> = Vec::new();
         let mut fixed: BTreeMap<BString, (Action, &'static str)> = BTreeMap::new();
-        let mut add = |path: &BString, from, left| {
-            let is_dir = [&from, &left]
-                .iter()
-                .any(|s: &&Option<crate::plan::Stand>| s.as_ref().is_some_and(|s| s.node.is_dir()));
+        let mut add = |path: &BString, from: Option<&Stand>, left: Option<&Stand>, merged: bool| {
+            let is_dir = [from, left].iter().flatten().any(|s| s.node.is_dir());
             if !scope.contains(path.as_bstr(), is_dir) {
                 return false;
             }
-            match Item::transition(path.clone(), from, left) {
-                Some(mut i) => {
-                    i.result = Progress::Done;
-                    done.push(i);
-                    true
+            let made = match Item::transition(path.clone(), from.cloned(), left.cloned()) {
+                Some(i) => i,
+                // It came back to where it had been, over somebody else's change.
+                None if merged => {
+                    let mut i = Item::keep(path.clone(), Action::Keep, "already");
+                    (i.from, i.to) = (from.cloned(), left.cloned());
+                    i
                 }
-                None => false,
-            }
+                None => return false,
+            };
+            done.push(Item { result: Progress::Done, ..made });
+            true
         };
         for (path, s) in &sums {
-            if !add(path, s.from.clone(), s.left.clone()) {
+            let mixed = s.steps.len() > 1;
+            if !add(path, s.from(), s.left(), mixed && how.merge) {
                 continue;
             }
             if s.shared {
                 fixed.insert(path.clone(), (Action::Conflict, "shared"));
-            } else if s.mixed {
+            } else if mixed && !how.merge {
                 fixed.insert(path.clone(), (Action::Conflict, "changed-between"));
-            } else if s.crashed && s.left.is_some() && !options.include_unattributed {
+            } else if s.crashed && s.left().is_some() && !options.include_unattributed {
                 fixed.insert(path.clone(), (Action::Skip, "unattributed"));
+            }
+            if mixed {
+                how.steps.insert(path.clone(), s.steps.clone());
             }
         }
         for (path, t) in &loose {
-            if add(path, t.from.clone(), t.to.clone()) && !options.include_unattributed {
+            let added = add(path, t.from.as_ref(), t.to.as_ref(), false);
+            if added && !options.include_unattributed {
                 fixed.insert(path.clone(), (Action::Skip, "unattributed"));
             }
         }
         done.sort_by(|a, b| a.path.cmp(&b.path));
         let mut place = Place::of(self, "plan")?;
-        let (mut plan, present) = inverse(&mut place, done, options.on_conflict)?;
+        let (mut plan, mut present) = inverse(&mut place, done, &how)?;
+        let mut live = match self.is_unbounded() {
+            true => None,
+            false => live::scan_all(self, true, crate::capture::Room::unlimited(), control)?,
+        };
+        if let Some(live) = &mut live {
+            live.outside = match rows.newest() {
+                Some(c) => tree::Root::read(&odb, &c.tree)?.outside,
+                None => DirRef::default(),
+            };
+            let seen = Seen { odb: live.writer.odb(), rows: &rows, live: live.files, sums: &sums };
+            seen.moved(&mut place, &mut plan, &mut present, &fixed, &how)?;
+        }
         for i in plan
             .items
             .iter_mut()
@@ -166,7 +225,10 @@ impl Workspace {
         {
             match fixed.get(&i.path) {
                 Some((Action::Conflict, _)) if options.on_conflict == OnConflict::Overwrite => {}
-                Some((action, why)) => i.leave(*action, why),
+                Some((action, why)) => {
+                    i.leave(*action, why);
+                    i.clashes.clear();
+                }
                 None => {}
             }
             if scope.busy.iter().any(|b| crate::paths::is_under(i.path.as_bstr(), b.as_bstr()))
@@ -181,24 +243,11 @@ impl Workspace {
         self.keep_out_of_repositories(&mut plan)?;
         leave_outside(&mut plan, options.outside);
         crate::plan::settle(&mut plan, &|_| false);
-        let mut live = match self.is_unbounded() {
-            true => None,
-            false => live::scan_all(self, true, crate::capture::Room::unlimited(), control)?,
+        let target = match kind {
+            OpKind::Revert => format!("{id}/turn:{turn}"),
+            _ => format!("{id}/prompt:{turn}"),
         };
-        if let Some(live) = &mut live {
-            live.outside = match rows.newest() {
-                Some(c) => tree::Root::read(&odb, &c.tree)?.outside,
-                None => DirRef::default(),
-            };
-            mark_moved(&odb_of(live), &rows, live.files, &mut plan, &sums)?;
-        }
-        let target = format!("{id}/prompt:{turn}");
-        let conflicts: Vec<String> = plan
-            .items
-            .iter()
-            .filter(|i| i.action == Action::Conflict)
-            .map(|i| i.path.to_str_lossy().into_owned())
-            .collect();
+        let conflicts = conflicts(&plan);
         if options.on_conflict == OnConflict::Refuse && !conflicts.is_empty() {
             return Err(Error::new(
                 Code::Conflict,
@@ -238,7 +287,7 @@ impl Workspace {
         operation::run(
             self,
             Request {
-                kind: OpKind::Rewind,
+                kind,
                 target,
                 inverts: None,
                 session: Some(id),
@@ -254,10 +303,6 @@ impl Workspace {
             },
         )
     }
-}
-
-fn odb_of(live: &live::Live) -> backstitch_store::Odb {
-    live.writer.odb().clone()
 }
 
 /// A row that cannot be read may be an end of one of the windows: without it nobody knows what the session did since.
@@ -303,40 +348,62 @@ pub(crate) fn refuse_open(rows: &Rows, own: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// A path that is gone while exactly one new path holds the bytes that the session last left (SEMANTICS 13).
-fn mark_moved(
-    odb: &backstitch_store::Odb,
-    rows: &Rows,
+/// What is needed to find where paths went.
+struct Seen<'a> {
+    odb: &'a Odb,
+    rows: &'a Rows,
     live: DirRef,
-    plan: &mut Plan,
-    sums: &BTreeMap<BString, attribution::Sum>,
-) -> Result<()> {
-    if !plan.items.iter().any(|i| i.reason.as_deref() == Some("deleted-by-other")) {
-        return Ok(());
-    }
-    let last = rows.all.iter().rev().find(|c| c.record.covers.is_none() && c.record.is_restorable());
-    let base = match last {
-        Some(c) => tree::Root::read(odb, &c.tree)?.files,
-        None => DirRef::default(),
-    };
-    let mut new: Vec<(BString, backstitch_store::Oid)> = Vec::new();
-    tree::diff(odb, base, live, &mut |p, a, b| {
-        if a.is_none()
-            && let Some(oid) = b.and_then(|e| e.node.oid())
-        {
-            new.push((p.to_owned(), oid));
+    sums: &'a BTreeMap<BString, attribution::Sum>,
+}
+
+impl Seen<'_> {
+    /// A path that is gone while exactly one new path holds the bytes that the session last left (SEMANTICS 13). A merge
+    /// goes on there, also where somebody changed it after the move.
+    fn moved(
+        &self,
+        place: &mut Place,
+        plan: &mut Plan,
+        present: &mut Vec<Found>,
+        fixed: &BTreeMap<BString, (Action, &'static str)>,
+        how: &Resolve,
+    ) -> Result<()> {
+        // New is what the last row up to the session's last look did not hold, and it did not make itself.
+        let mut news: BTreeMap<u64, moves::New<'_>> = BTreeMap::new();
+        for (path, s) in self.sums {
+            // What a session made is gone as it should be, unless it is somewhere else.
+            let made = how.merge && s.from().is_none() && s.left().is_some();
+            let at = plan.items.binary_search_by(|i| i.path.cmp(path));
+            let gone = at.is_ok_and(|n| {
+                let i = &plan.items[n];
+                i.reason.as_deref() == Some("already") && made && i.from.is_none() && i.to.is_none()
+            });
+            if !gone && !moves::is_gone(plan, path.as_bstr()) {
+                continue;
+            }
+            let base = self
+                .rows
+                .all
+                .iter()
+                .rev()
+                .find(|c| c.record.seq <= s.at && c.record.covers.is_none() && c.record.is_restorable());
+            let key = base.map_or(0, |c| c.record.seq);
+            if !news.contains_key(&key) {
+                let files = match base {
+                    Some(c) => tree::Root::read(self.odb, &c.tree)?.files,
+                    None => DirRef::default(),
+                };
+                let foreign = |p: &BStr| !self.sums.contains_key(p);
+                news.insert(key, moves::New::between(self.odb, files, self.live, &foreign)?);
+            }
+            let Some(new) = news.get(&key) else { continue };
+            let Some(to) = new.of(path.as_bstr(), s.left(), how.merge)? else { continue };
+            if how.merge && !fixed.contains_key(path) {
+                moves::follow(place, plan, present, path.as_bstr(), to, &s.steps, how)?;
+            } else if let Some(i) = plan.items.iter_mut().find(|i| i.path == *path) {
+                i.reason = Some("moved".to_owned());
+                i.moved_to = Some(to);
+            }
         }
         Ok(())
-    })?;
-    for i in plan.items.iter_mut().filter(|i| i.reason.as_deref() == Some("deleted-by-other")) {
-        let Some(oid) = sums.get(&i.path).and_then(|s| s.left.as_ref()).and_then(|s| s.node.oid()) else {
-            continue;
-        };
-        let found: Vec<&BString> = new.iter().filter(|(_, o)| *o == oid).map(|(p, _)| p).collect();
-        if let [to] = found.as_slice() {
-            i.reason = Some("moved".to_owned());
-            i.moved_to = Some((*to).clone());
-        }
     }
-    Ok(())
 }

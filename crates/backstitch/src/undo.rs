@@ -6,8 +6,11 @@ use backstitch_store::{Edit, Expect, Oid};
 use bstr::{BString, ByteSlice};
 
 use crate::{
+    attribution::{Step, same},
     error::{Code, Error, Result},
-    live::Live,
+    live::{self, Live},
+    merge::{Contents, Settle, Verdict},
+    moves,
     operation::{self, OpKind, OpRecord, OpState, Operation, Outcome, Request},
     place::{Found, Place},
     plan::{Action, Item, Plan, Progress, Stand},
@@ -26,6 +29,8 @@ pub enum OnConflict {
     Refuse,
     /// It is overwritten; the safety row holds it.
     Overwrite,
+    /// Both changes are merged, line by line; what both changed stays, and is reported.
+    Merge,
 }
 
 /// How to walk.
@@ -45,6 +50,8 @@ pub struct Options {
     pub privileged: bool,
     /// Also while another session has a tool window open.
     pub force: bool,
+    /// Where lines clash, put both sides into the file, between conflict markers (with [`OnConflict::Merge`]).
+    pub markers: bool,
 }
 
 impl Options {
@@ -189,14 +196,27 @@ impl Workspace {
             .filter(|i| i.action.changes() && i.result == Progress::Done)
             .collect();
         let mut place = Place::of(self, &op.record.id)?;
-        let (mut plan, present) = inverse(&mut place, done, policy)?;
+        let how = Resolve::new(policy, options.markers);
+        let (mut plan, mut present) = inverse(&mut place, done, &how)?;
+        let gone = plan.items.iter().any(|i| i.reason.as_deref() == Some("deleted-by-other"));
+        if how.merge && gone && !self.is_unbounded() {
+            let live = live::scan_all(self, true, crate::capture::Room::unlimited(), control)?;
+            if let Some(live) = live {
+                let after = op.after(&odb)?;
+                let odb = live.writer.odb().clone();
+                let new = moves::New::between(&odb, after, live.files, &|_| true)?;
+                for i in op.items(&odb)? {
+                    if !moves::is_gone(&plan, i.path.as_bstr()) {
+                        continue;
+                    }
+                    let Some(to) = new.of(i.path.as_bstr(), i.to.as_ref(), true)? else { continue };
+                    let steps = [Step { from: i.from, left: i.to }];
+                    moves::follow(&mut place, &mut plan, &mut present, i.path.as_bstr(), to, &steps, &how)?;
+                }
+            }
+        }
         self.keep_out_of_repositories(&mut plan)?;
-        let conflicts: Vec<String> = plan
-            .items
-            .iter()
-            .filter(|i| i.action == Action::Conflict)
-            .map(|i| i.path.to_str_lossy().into_owned())
-            .collect();
+        let conflicts = conflicts(&plan);
         if policy == OnConflict::Refuse && !conflicts.is_empty() {
             return Err(Error::new(
                 Code::Conflict,
@@ -388,7 +408,7 @@ impl Workspace {
         // A delete and its redo put rows into the trash; its undo brings them back.
         let back = matches!(op.record.kind, OpKind::Delete | OpKind::Redo);
         let mut missing = Vec::new();
-        let plan = Plan { items: Vec::new() }.digest(&op.record.id);
+        let plan = Plan::default().digest(&op.record.id);
         options.check_plan(&plan)?;
         if !options.dry_run {
             for (id, commit) in &op.record.rows {
@@ -433,6 +453,15 @@ impl Workspace {
     }
 }
 
+/// Paths of a plan that are not, or not wholly, brought to where they should be because somebody else changed them.
+pub(crate) fn conflicts(plan: &Plan) -> Vec<String> {
+    plan.items
+        .iter()
+        .filter(|i| i.action == Action::Conflict || !i.clashes.is_empty())
+        .map(|i| i.path.to_str_lossy().into_owned())
+        .collect()
+}
+
 pub(crate) fn first(list: &[String]) -> String {
     let mut s = list.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
     if list.len() > 5 {
@@ -441,10 +470,59 @@ pub(crate) fn first(list: &[String]) -> String {
     s
 }
 
+/// What an inverse does with paths that are not as they were left.
+#[derive(Default)]
+pub(crate) struct Resolve {
+    pub policy: OnConflict,
+    /// Lines that only one side changed are merged.
+    pub merge: bool,
+    /// Between conflict markers.
+    pub markers: bool,
+    /// What is taken back, for paths whose changes somebody else's came between.
+    pub steps: BTreeMap<BString, Vec<Step>>,
+}
+
+impl Resolve {
+    pub fn new(policy: OnConflict, markers: bool) -> Resolve {
+        Resolve { policy, merge: policy == OnConflict::Merge, markers, ..Resolve::default() }
+    }
+
+    fn settle(&self) -> Settle {
+        match self.policy {
+            OnConflict::Overwrite => Settle::Wanted,
+            _ if self.markers => Settle::Markers,
+            _ => Settle::Present,
+        }
+    }
+
+    /// Merges into `item`, which leads from what stands there now to what is wanted.
+    pub fn merge(&self, item: &mut Item, steps: &[Step], contents: &mut Contents<'_>) -> Result<()> {
+        match contents.take_back(item.path.as_bstr(), steps, item.from.as_ref(), self.settle())? {
+            Verdict::To(to, clashes) => {
+                let made = Item::transition(item.path.clone(), item.from.clone(), to);
+                match made {
+                    Some(i) => *item = Item { reason: Some("merged".to_owned()), ..i },
+                    None if clashes.is_empty() => {
+                        item.to = item.from.clone();
+                        item.leave(Action::Keep, "already");
+                    }
+                    None => item.leave(Action::Conflict, "changed"),
+                }
+                item.clashes = clashes;
+            }
+            Verdict::Cannot(_) if self.policy == OnConflict::Overwrite => {}
+            Verdict::Cannot(why) => item.leave(Action::Conflict, why),
+        }
+        Ok(())
+    }
+}
+
 /// The inverse of done items, against what stands there now.
-pub(crate) fn inverse(place: &mut Place, done: Vec<Item>, policy: OnConflict) -> Result<(Plan, Vec<Found>)> {
+pub(crate) fn inverse(place: &mut Place, done: Vec<Item>, how: &Resolve) -> Result<(Plan, Vec<Found>)> {
     let present = operation::present(place, &done)?;
     let mut items: BTreeMap<BString, (Item, Found)> = BTreeMap::new();
+    let odb = place.odb().clone();
+    let mut contents = Contents { odb: &odb, root: place.root().to_owned(), new: BTreeMap::new() };
     for (i, found) in done.into_iter().zip(present) {
         let (left, before) = (i.to, i.from);
         let now = match &found {
@@ -455,37 +533,46 @@ pub(crate) fn inverse(place: &mut Place, done: Vec<Item>, policy: OnConflict) ->
                 continue;
             }
         };
-        let same = |a: &Option<Stand>, b: &Option<Stand>| match (a, b) {
-            (None, None) => true,
-            (Some(a), Some(b)) => a.node == b.node,
-            _ => false,
-        };
         let both_dirs = |a: &Option<Stand>, b: &Option<Stand>| {
             a.as_ref().is_some_and(|s| s.node.is_dir()) && b.as_ref().is_some_and(|s| s.node.is_dir())
         };
-        if same(&now, &before) {
+        let steps = how.steps.get(&i.path).filter(|_| how.merge);
+        if steps.is_none() && same(&now, &before) {
             items.insert(i.path.clone(), (Item::keep(i.path, Action::Keep, "already"), found));
             continue;
         }
-        let as_left = same(&now, &left)
+        let as_left = steps.is_none() && same(&now, &left)
             // A directory whose bits somebody changed is still the directory that was made.
             || both_dirs(&now, &left) && !both_dirs(&left, &before)
             // The setuid bits that were not given back are no change of somebody else's.
             || i.reason.as_deref() == Some("setid-dropped") && now.as_ref().map(|s| s.node.oid()) == left.as_ref().map(|s| s.node.oid());
         let mut item = match Item::transition(i.path.clone(), now.clone(), before.clone()) {
             Some(item) => item,
+            None if steps.is_some() => {
+                let mut item = Item::keep(i.path.clone(), Action::Keep, "already");
+                (item.from, item.to) = (now.clone(), now.clone());
+                item
+            }
             None => continue,
         };
-        if !as_left && policy != OnConflict::Overwrite {
+        if !as_left && how.merge {
+            let one = [Step { from: before, left }];
+            how.merge(&mut item, steps.map_or(&one[..], Vec::as_slice), &mut contents)?;
+        } else if !as_left && how.policy != OnConflict::Overwrite {
             let why = if now.is_none() { "deleted-by-other" } else { "changed" };
             item.leave(Action::Conflict, why);
-        } else if !as_left && now.as_ref().is_some_and(|s| s.node.is_dir()) && !item.becomes_dir() {
+        }
+        if !as_left
+            && item.action.changes()
+            && now.as_ref().is_some_and(|s| s.node.is_dir())
+            && !item.becomes_dir()
+        {
             item.leave(Action::Conflict, "not-empty");
         }
         items.insert(i.path, (item, found));
     }
     let (list, present): (Vec<Item>, Vec<Found>) = items.into_values().unzip();
-    let mut plan = Plan { items: list };
+    let mut plan = Plan { items: list, contents: contents.new };
     // Whether more than the plan's own paths is in a directory shows when it is removed: then it stays.
     crate::plan::settle(&mut plan, &|_| false);
     Ok((plan, present))

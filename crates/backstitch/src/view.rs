@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     diff::{Change, Diff},
+    merge::{Clash, Lines},
     operation::{Operation, Outcome},
     paths::{self, JsonPath},
     record::{Checkpoint, rfc3339},
@@ -59,6 +60,21 @@ pub fn checkpoint(ws: &Workspace, c: &Checkpoint) -> Value {
     })
 }
 
+/// Longer texts of one side of a conflict are cut; the numbers of lines tell how much there is.
+const SIDE: usize = 16 << 10;
+
+/// A place that both sides changed.
+fn clash(c: &Clash) -> Value {
+    let side = |l: &Lines| {
+        let text = l.text[..l.text.len().min(SIDE)].to_str_lossy();
+        match c.what {
+            "lines" => json!({"line": l.line, "lines": l.count, "text": text}),
+            _ => json!({"text": text}),
+        }
+    };
+    json!({"what": c.what, "present": side(&c.present), "base": side(&c.base), "wanted": side(&c.wanted)})
+}
+
 /// A plan or outcome.
 pub fn outcome(o: &Outcome) -> Value {
     let mut counts: Map<String, Value> =
@@ -79,6 +95,9 @@ pub fn outcome(o: &Outcome) -> Value {
             m.insert("result".to_owned(), json!(i.result));
             if let Some(to) = &i.moved_to {
                 put_path(&mut m, "moved_to", to.as_bstr());
+            }
+            if !i.clashes.is_empty() {
+                m.insert("conflicts".to_owned(), i.clashes.iter().map(clash).collect());
             }
             Value::Object(m)
         })

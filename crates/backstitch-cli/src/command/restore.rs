@@ -8,6 +8,8 @@ use backstitch::{
     view,
 };
 
+use bstr::ByteSlice;
+
 use crate::{
     ask,
     context::{Context, PARTIAL},
@@ -138,6 +140,10 @@ fn why(reason: &str) -> String {
         "shared" => "another session's tool ran at the same time",
         "changed-between" => "changed by somebody else between two of the session's changes",
         "unattributed" => "changed outside the session's tool calls; --include-unattributed takes it back",
+        "merged" => "merged with what was changed since",
+        "type" => "of another type now",
+        "binary" => "changed since by somebody else, and not text that could be merged",
+        "moved" => "moved by somebody else",
         "deleted-by-other" => "deleted since by somebody else",
         "outside" => "outside the workspace; --outside takes it along",
         "busy" => "open in an editor",
@@ -188,6 +194,9 @@ pub fn tell(ui: &Ui, out: &Outcome, back: &str) -> Result<()> {
             })
             .collect();
         ui.print(text::columns(&rows, None, ui.colour))?;
+        for i in items.iter().take(most) {
+            clashes(ui, i)?;
+        }
         if items.len() > most {
             ui.line(format!("  and {} more; -v lists them", items.len() - most))?;
         }
@@ -214,6 +223,37 @@ pub fn tell(ui: &Ui, out: &Outcome, back: &str) -> Result<()> {
     }
     if out.partial {
         ui.note("Something was left as it is; the list says what and why.");
+    }
+    Ok(())
+}
+
+/// Both sides of what was changed twice, and stays.
+fn clashes(ui: &Ui, i: &Item) -> Result<()> {
+    const LINES: usize = 10;
+    for c in &i.clashes {
+        let name = text::name(&i.path);
+        if c.what != "lines" {
+            ui.line(format!(
+                "  conflict in {name}: the {} {} stays, {} was wanted",
+                c.what, c.present.text, c.wanted.text
+            ))?;
+            continue;
+        }
+        ui.line(format!("  conflict in {name}, line {}:", c.present.line))?;
+        for (mark, colour, side) in
+            [("stays ", style::ADDED, &c.present), ("wanted", style::REMOVED, &c.wanted)]
+        {
+            if side.count == 0 {
+                ui.line(format!("    {mark} | (no line)"))?;
+            }
+            for l in side.text.lines().take(if ui.verbose { usize::MAX } else { LINES }) {
+                let line = text::tame(&l.to_str_lossy());
+                ui.line(format!("    {}", ui.paint(colour, &format!("{mark} | {line}"))))?;
+            }
+            if !ui.verbose && side.count > LINES as u64 {
+                ui.line(format!("    {mark} | … {} lines in all", side.count))?;
+            }
+        }
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `rewind`
+//! `rewind` and `revert`
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 
@@ -20,9 +20,17 @@ use crate::{
     ui::style,
 };
 
-/// Takes back what a session did in a turn and all later ones.
-pub fn run(cx: &Context, a: Rewind) -> Result<u8> {
-    let on_conflict = a.on_conflict.map(|c| c.policy()).transpose()?.unwrap_or_default();
+/// How much is taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// A turn and all later ones.
+    Since,
+    /// One turn.
+    Only,
+}
+
+/// Takes back what a session did in a turn.
+pub fn run(cx: &Context, a: Rewind, reach: Reach) -> Result<u8> {
     if a.to.is_none() && !cx.ui.can_ask {
         return Err(Error::new(Code::Usage, "which turn is to be taken back is not said").hint(
             "name it: `backstitch rewind 3`; `backstitch session show` lists the turns. Nothing was changed",
@@ -35,7 +43,7 @@ pub fn run(cx: &Context, a: Rewind) -> Result<u8> {
         None => (None, String::new()),
     };
     let session = cx.known_session(&ws, named.as_deref())?.record.id;
-    let to = if a.to.is_none() { choose(cx, &ws, &session)? } else { to };
+    let to = if a.to.is_none() { choose(cx, &ws, &session, reach)? } else { to };
     let paths = inside::scope_with(&ws, &cx.folder, &a.paths, a.outside)?;
     let mut options = Options {
         to,
@@ -45,7 +53,7 @@ pub fn run(cx: &Context, a: Rewind) -> Result<u8> {
         paths,
         dry_run: a.dry_run,
         busy: inside::list(&ws, &cx.folder, &a.busy)?,
-        on_conflict,
+        on_conflict: a.on_conflict.map(Into::into).unwrap_or_default(),
         include_unattributed: a.include_unattributed,
         no_delete: a.no_delete,
         no_safety: a.no_safety,
@@ -53,10 +61,15 @@ pub fn run(cx: &Context, a: Rewind) -> Result<u8> {
         privileged: a.privileged,
         force: a.force,
         outside: a.outside,
+        markers: a.markers,
+    };
+    let step = |o: &Options| match reach {
+        Reach::Since => ws.rewind(o, &cx.control()),
+        Reach::Only => ws.revert(o, &cx.control()),
     };
     // Who names a plan has seen it.
     if cx.ui.can_ask && !a.yes && !a.dry_run && options.plan.is_none() {
-        let preview = ws.rewind(&Options { dry_run: true, ..options.clone() }, &cx.control())?;
+        let preview = step(&Options { dry_run: true, ..options.clone() })?;
         cx.progress.clear();
         if restore::destroys(&preview) {
             restore::tell(&cx.ui, &preview, "")?;
@@ -64,7 +77,7 @@ pub fn run(cx: &Context, a: Rewind) -> Result<u8> {
             options.plan = Some(preview.plan);
         }
     }
-    let out = ws.rewind(&options, &cx.control())?;
+    let out = step(&options)?;
     cx.progress.stop();
     restore::finish(&cx.ui, &out, "undo")
 }
@@ -85,7 +98,7 @@ fn narrowed(cx: &Context, ws: &Workspace, to: &OsStr) -> Result<(Option<String>,
 }
 
 /// A list of turns to choose from.
-fn choose(cx: &Context, ws: &Workspace, id: &str) -> Result<String> {
+fn choose(cx: &Context, ws: &Workspace, id: &str, reach: Reach) -> Result<String> {
     let rows = cx.rows(ws)?;
     let left = session::abandoned(&rows, &ws.operations()?, Some(id));
     let line = session::line(&rows, &ws.session_records()?, id);
@@ -110,7 +123,11 @@ fn choose(cx: &Context, ws: &Workspace, id: &str) -> Result<String> {
     cx.progress.clear();
     cx.ui.print(text::columns(&table, cx.ui.width(), cx.ui.colour))?;
     cx.ui.finish()?;
-    let question = format!("Take back which turn, and all after it? [{last} is the newest; Enter: none] ");
+    let which = match reach {
+        Reach::Since => "which turn, and all after it",
+        Reach::Only => "which turn",
+    };
+    let question = format!("Take back {which}? [{last} is the newest; Enter: none] ");
     let answer = ask::line(&question, &cx.interrupt)?;
     let answer = String::from_utf8_lossy(&answer).into_owned();
     if answer.is_empty() || matches!(answer.as_str(), "q" | "n" | "no") {

@@ -50,7 +50,7 @@ pub fn run(cx: &Context, a: &Walk, way: Direction) -> Result<u8> {
     if a.plan.is_some() && a.steps > 1 {
         return Err(Error::new(Code::Usage, "--plan is about one step").hint("leave the number of steps out"));
     }
-    let on_conflict = a.on_conflict.map(|c| c.policy()).transpose()?;
+    let on_conflict = a.on_conflict.map(Into::into);
     let ws = cx.workspace()?;
     ws.store()?;
     let mut options = Options {
@@ -61,6 +61,7 @@ pub fn run(cx: &Context, a: &Walk, way: Direction) -> Result<u8> {
         plan: a.plan.clone(),
         privileged: a.privileged,
         force: a.force,
+        markers: a.markers,
     };
     // By default only what the operation itself left is changed; asked is before newer work is overwritten.
     let ask = cx.ui.can_ask

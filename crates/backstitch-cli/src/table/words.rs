@@ -1,9 +1,6 @@
 //! Values that are one of a few words.
 
-use backstitch::{
-    error::{Code, Error, Result},
-    record, undo,
-};
+use backstitch::{record, undo};
 use clap::{ValueEnum, builder::ValueParser};
 
 /// When to use colours.
@@ -89,22 +86,17 @@ pub enum OnConflict {
     Refuse,
     /// It is overwritten; the safety checkpoint holds it.
     Overwrite,
-    /// Both changes are merged, line by line. Not available in this version: refused.
+    /// What others changed is kept line by line; lines that both changed stay and are reported.
     Merge,
 }
 
-impl OnConflict {
-    /// As the library knows it.
-    pub fn policy(self) -> Result<undo::OnConflict> {
-        match self {
-            OnConflict::Keep => Ok(undo::OnConflict::Keep),
-            OnConflict::Refuse => Ok(undo::OnConflict::Refuse),
-            OnConflict::Overwrite => Ok(undo::OnConflict::Overwrite),
-            OnConflict::Merge => Err(Error::new(
-                Code::Usage,
-                "--on-conflict merge: merging comes later, it is not available in this version",
-            )
-            .hint("keep, refuse or overwrite; nothing was changed")),
+impl From<OnConflict> for undo::OnConflict {
+    fn from(c: OnConflict) -> Self {
+        match c {
+            OnConflict::Keep => undo::OnConflict::Keep,
+            OnConflict::Refuse => undo::OnConflict::Refuse,
+            OnConflict::Overwrite => undo::OnConflict::Overwrite,
+            OnConflict::Merge => undo::OnConflict::Merge,
         }
     }
 }

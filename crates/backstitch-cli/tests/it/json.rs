@@ -101,10 +101,30 @@ fn session(w: &World, add: &mut dyn FnMut(&'static str, Value)) {
     shown["checkpoints"].as_array_mut().unwrap().truncate(1);
     add("session show", shown);
     add("rewind", run(&["rewind", "1"]));
+    reverted(w, add);
     add("session fork", w.json(&["session", "fork", "7f3b", "--from", "7f3a/prompt:1"]));
     add("session end", w.json(&["session", "end", "7f3b"]));
     w.json(&["checkpoint", "--session", "scratch"]);
     add("session delete", w.json(&["session", "delete", "scratch"]));
+}
+
+/// One turn of two, whose lines were changed again in part.
+fn reverted(w: &World, add: &mut dyn FnMut(&'static str, Value)) {
+    let s = ["--session", "7f3a"];
+    for (key, text) in
+        [("k2", "one\ntwo, once\nthree\nfour, once\n"), ("k3", "one\ntwo, twice\nthree\nfour, once\n")]
+    {
+        w.json(&[&["turn", "begin", "--key", key], &s[..]].concat());
+        w.write("notes.txt", text);
+        w.json(&[&["turn", "end"], &s[..]].concat());
+        if key == "k2" {
+            continue;
+        }
+        w.json(&[&["turn", "begin", "--key", "k4"], &s[..]].concat());
+        w.write("notes.txt", "one\ntwo, again\nthree\nfour, once\nfive\n");
+        w.json(&[&["turn", "end"], &s[..]].concat());
+    }
+    add("revert", w.json_with(3, &[&["revert", "3"], &s[..]].concat()));
 }
 
 #[test]
@@ -148,7 +168,8 @@ fn every_command_of_the_contract_has_its_shape() {
     holds(&d["session list"]["sessions"][0], "id parent ended created last rows turns open_turn");
     holds(&d["session show"], "session checkpoints");
     holds(&d["rewind"], "takes_back");
-    for name in ["restore", "rewind", "undo", "redo"] {
+    holds(&d["revert"]["items"][0]["conflicts"][0], "what present base wanted");
+    for name in ["restore", "rewind", "revert", "undo", "redo"] {
         holds(&d[name], "operation dry_run plan target safety items counts verified partial");
         holds(&d[name]["items"][0], "path action reason result");
     }

@@ -13,6 +13,7 @@ mod output;
 mod outside;
 mod pages;
 mod restore;
+mod revert;
 mod rewind;
 mod sessions;
 mod stores;

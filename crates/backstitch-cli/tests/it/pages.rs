@@ -66,6 +66,7 @@ fn help_of_every_command() {
         "log",
         "restore",
         "rewind",
+        "revert",
         "undo",
         "redo",
         "operations",

@@ -12,6 +12,7 @@ mod cases_k6;
 mod cases_k7;
 mod cases_k8;
 mod cases_k9;
+mod merge;
 mod property;
 mod seeds;
 mod sessions;

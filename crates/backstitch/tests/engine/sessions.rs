@@ -65,6 +65,15 @@ impl Agent<'_> {
         self.w.open().rewind(&o, &Control::default())
     }
 
+    pub fn revert_with(&self, to: &str, o: rewind::Options) -> Result<Outcome> {
+        let o = rewind::Options { to: to.into(), session: Some(self.id.into()), ..o };
+        self.w.open().revert(&o, &Control::default())
+    }
+
+    pub fn revert(&self, to: &str) -> Outcome {
+        self.revert_with(to, rewind::Options::default()).unwrap()
+    }
+
     pub fn rewind(&self, to: &str) -> Outcome {
         self.rewind_with(to, rewind::Options::default()).unwrap()
     }
