@@ -66,7 +66,7 @@ pub fn run(cli: Cli) -> u8 {
 
 /// The environment, with the options applied.
 pub fn surroundings(g: &Global) -> Result<Surroundings> {
-    apply(Surroundings::of_process(), g)
+    apply(Surroundings { program: std::env::current_exe().ok(), ..Surroundings::of_process() }, g)
 }
 
 /// Surroundings with the options applied.

@@ -162,6 +162,11 @@ pub enum Command {
     Label(Label),
     /// Move checkpoints to the trash. `undo` brings them back.
     Delete(Several),
+    /// Free the space of what was deleted, at once and for good, and tidy the store.
+    ///
+    /// Checkpoints in the trash cannot be brought back after this. Runs beside captures. What cannot be rewritten now, for
+    /// want of room or because a capture runs all the time, is left and named.
+    Gc(Gc),
     /// Write a checkpoint as a folder, an archive, a patch or a git bundle.
     Export(Export),
     /// Serve a host over JSON-RPC 2.0, one message a line, on standard input and output.
@@ -608,6 +613,17 @@ pub struct Verify {
     /// Set damaged parts aside, so that the rest can be used. Never guesses.
     #[arg(long)]
     pub repair: bool,
+}
+
+/// `gc`
+#[derive(Args, Debug)]
+pub struct Gc {
+    /// Only tell what would be freed.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// What a capture starts by itself: grace for what is young, and nothing if another one runs.
+    #[arg(long, hide = true, conflicts_with = "dry_run")]
+    pub auto: bool,
 }
 
 /// `doctor`

@@ -41,27 +41,31 @@ const MAGIC: &[u8; 8] = b"bsspace\x01";
 
 impl Store {
     /// The bytes of each ref whose name starts with `prefix`, against all refs of the store. Exact for what is stored now;
-    /// kept in a cache that counts until a ref or a pack changes.
+    /// kept in a cache that counts until a ref or a pack changes. None if it is not known and the store holds more than
+    /// `most` objects in packs, for callers in a hurry.
     ///
     /// # Errors
     /// A pack index that cannot be read; [`Error::Interrupted`].
-    pub fn account(&self, prefix: &str, interrupt: &AtomicBool) -> Result<Account, Error> {
+    pub fn account(
+        &self,
+        prefix: &str,
+        most: usize,
+        interrupt: &AtomicBool,
+    ) -> Result<Option<Account>, Error> {
         let (refs, _) = self.refs().list_all("refs/")?;
         if let Some(known) = self.read_account(prefix, &refs)? {
-            return Ok(known);
+            return Ok(Some(known));
         }
         let odb = self.odb()?;
+        odb.refresh()?;
+        if odb.packs()?.packs.iter().map(|p| p.idx.len() as usize).sum::<usize>() > most {
+            return Ok(None);
+        }
         let inventory = Inventory::take(&odb)?;
         let account = Accountant::new(&odb, &inventory, interrupt).count(&refs, prefix)?;
         // Only a cache: a failure to write it is no failure.
         let _ = self.write_account(prefix, &refs, &account);
-        Ok(account)
-    }
-
-    /// As [`account`](Self::account), but only if it is known already: none otherwise.
-    pub fn known_account(&self, prefix: &str) -> Result<Option<Account>, Error> {
-        let (refs, _) = self.refs().list_all("refs/")?;
-        self.read_account(prefix, &refs)
+        Ok(Some(account))
     }
 
     /// What all depends on.

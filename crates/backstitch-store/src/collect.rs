@@ -14,7 +14,7 @@ use std::{
 };
 
 use crate::{
-    Error, Odb, Oid, Store, hash,
+    Edit, Error, Expect, Odb, Oid, Store, hash,
     inventory::{Inventory, PackFile},
     layout::{self, Step, Zeal},
     mark::Marks,
@@ -84,7 +84,7 @@ pub struct Swept {
 #[derive(Clone, Copy)]
 enum Remove<'a> {
     Nothing,
-    Unreachable { grace: Duration, without: &'a [String] },
+    Unreachable { grace: Duration, let_go: &'a [(String, Oid)] },
     These(&'a HashSet<Oid>),
 }
 
@@ -124,7 +124,8 @@ impl Store {
 
     /// Removes objects that no ref reaches and that are older than `grace`, and consolidates. What a young object points
     /// to stays with it. Without grace every such byte goes; with it, packs are written anew only where at least a tenth
-    /// becomes free. Refs in `without` count as gone, for a dry run that tells what deleting them would free.
+    /// becomes free. The refs in `let_go` count as gone, and are deleted once it is certain that nothing is in doubt, if
+    /// they still have these ids.
     ///
     /// Runs beside captures; only the removal of files, in moments of some ten milliseconds, excludes who holds the lock
     /// `store` shared.
@@ -132,12 +133,14 @@ impl Store {
     /// # Errors
     /// [`Error::Damaged`] where a ref, or an object that one needs, cannot be read and is not known to be damaged:
     /// nothing is removed while anything is in doubt. [`Error::Busy`] while another one runs.
-    pub fn collect(&self, grace: Duration, without: &[String], care: &Care<'_>) -> Result<Swept, Error> {
-        if !without.is_empty() && !care.dry_run {
-            return Err(Error::invalid("refs count as gone only in a dry run"));
-        }
+    pub fn collect(
+        &self,
+        grace: Duration,
+        let_go: &[(String, Oid)],
+        care: &Care<'_>,
+    ) -> Result<Swept, Error> {
         let zeal = if grace.is_zero() { Zeal::All } else { Zeal::Worthwhile };
-        self.space(Remove::Unreachable { grace, without }, zeal, care)
+        self.space(Remove::Unreachable { grace, let_go }, zeal, care)
     }
 
     /// Removes these objects from every pack and every loose file, at once and whatever their age, with all caches and
@@ -203,6 +206,9 @@ impl Store {
             swept.predict(&inventory, &steps, orphans);
             return Ok((swept, false));
         }
+        if let Remove::Unreachable { let_go, .. } = remove {
+            self.let_go(let_go)?;
+        }
         let mut room = care.room;
         let mut revived = false;
         {
@@ -252,6 +258,26 @@ impl Store {
         Ok((swept, revived))
     }
 
+    fn let_go(&self, refs: &[(String, Oid)]) -> Result<(), Error> {
+        let edit =
+            |(name, oid): &(String, Oid)| Edit { name: name.clone(), expect: Expect::Is(*oid), new: None };
+        for edits in refs.iter().map(edit).collect::<Vec<_>>().chunks(500) {
+            let mut rest = edits;
+            while !rest.is_empty() {
+                match self.refs().apply(rest) {
+                    Ok(()) => break,
+                    // What somebody has moved meanwhile counts as new; those before it are gone.
+                    Err(Error::RefMoved { name }) => {
+                        let at = rest.iter().position(|e| e.name == name).unwrap_or(rest.len());
+                        rest = rest.get(at + 1..).unwrap_or_default();
+                    }
+                    Err(e) => return Err(e),
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Which objects stay, by number.
     fn decide(
         &self,
@@ -264,11 +290,11 @@ impl Store {
         let mut keep = vec![true; inventory.ids.len()];
         match remove {
             Remove::Nothing => {}
-            Remove::Unreachable { grace, without } => {
+            Remove::Unreachable { grace, let_go } => {
                 if let Some((path, what)) = inventory.set.broken.first() {
                     return Err(Error::damaged(path, what));
                 }
-                sweeper.mark_refs(marks, without)?;
+                sweeper.mark_refs(marks, let_go)?;
                 keep.copy_from_slice(&marks.live);
                 let now = SystemTime::now();
                 let young = |t: SystemTime| now.duration_since(t).map_or(!grace.is_zero(), |age| age < grace);

@@ -128,7 +128,11 @@ impl Refs<'_> {
         Ok((refs, bad))
     }
 
-    /// Names of loose refs that start with `prefix`, sorted.
+    /// Names of the refs that start with `prefix` and have files of their own, sorted.
+    pub fn loose(&self, prefix: &str) -> Result<Vec<String>, Error> {
+        self.loose_names(prefix)
+    }
+
     fn loose_names(&self, prefix: &str) -> Result<Vec<String>, Error> {
         let git = self.git();
         // The directories of the prefix need not be searched for.

@@ -70,21 +70,21 @@ impl<'a> Sweeper<'a> {
         }
     }
 
-    /// Marks what refs reach that are new or have moved since the last call, but for those in `without`. Nothing may be
+    /// Marks what refs reach that are new or have moved since the last call, but for those in `let_go`. Nothing may be
     /// in doubt.
-    pub(crate) fn mark_refs(&mut self, marks: &mut Marks<'_>, without: &[String]) -> Result<(), Error> {
-        let refs = self.new_refs(without)?;
+    pub(crate) fn mark_refs(&mut self, marks: &mut Marks<'_>, let_go: &[(String, Oid)]) -> Result<(), Error> {
+        let refs = self.new_refs(let_go)?;
         self.mark(marks, refs)
     }
 
-    fn new_refs(&self, without: &[String]) -> Result<Vec<(String, Oid)>, Error> {
+    fn new_refs(&self, let_go: &[(String, Oid)]) -> Result<Vec<(String, Oid)>, Error> {
         let (refs, bad) = self.store.refs().list_all("refs/")?;
         if let Some((_, e)) = bad.into_iter().next() {
             return Err(e);
         }
-        let without: HashSet<&str> = without.iter().map(String::as_str).collect();
+        let let_go: HashSet<(&str, &Oid)> = let_go.iter().map(|(name, oid)| (name.as_str(), oid)).collect();
         let new = |(name, oid): &(String, Oid)| {
-            self.refs.get(name) != Some(oid) && !without.contains(name.as_str())
+            self.refs.get(name) != Some(oid) && !let_go.contains(&(name.as_str(), oid))
         };
         Ok(refs.into_iter().filter(new).collect())
     }

@@ -54,6 +54,7 @@ impl Workspace {
             "scope": if self.is_unbounded() { "touched" } else { "workspace" },
             "budget_bytes": budget,
             "used_bytes": 0,
+            "linked_bytes": 0,
             "checkpoints": 0,
             "sessions": 0,
             "last": Value::Null,
@@ -68,7 +69,9 @@ impl Workspace {
         let Some(m) = out.as_object_mut().filter(|_| self.has_store()) else { return Ok(out) };
         let rows = self.rows()?;
         let sessions: HashSet<&str> = rows.all.iter().filter_map(|c| c.record.session.as_deref()).collect();
-        m.insert("used_bytes".into(), self.store()?.disk_usage()?.total.into());
+        let (used, linked) = self.used()?;
+        m.insert("used_bytes".into(), used.into());
+        m.insert("linked_bytes".into(), linked.into());
         m.insert("checkpoints".into(), rows.all.len().into());
         m.insert("sessions".into(), sessions.len().into());
         m.insert("damaged".into(), rows.damaged.iter().map(|(n, w)| json!({"row": n, "why": w})).collect());
@@ -440,7 +443,7 @@ pub fn stores_delete(surroundings: &Surroundings, name: &str, purge: bool) -> Re
     let mut locks = Vec::new();
     match Store::open(&dir) {
         Ok(store) => {
-            for l in ["workspace", "store"] {
+            for l in ["workspace", "collect", "store"] {
                 locks.push(store.lock_exclusive(l, Duration::ZERO)?);
             }
         }

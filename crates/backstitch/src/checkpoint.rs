@@ -286,7 +286,7 @@ impl Workspace {
                 ),
             )
             .at(dir)
-            .hint("free some space, or lower `free_floor`"));
+            .hint("`backstitch gc` frees what was deleted; else free some space, or lower `free_floor`"));
         }
         Ok(())
     }
@@ -294,7 +294,7 @@ impl Workspace {
     /// The store's ceiling, before anything is written.
     fn check_budget(&self) -> Result<()> {
         let store = self.store()?;
-        let (used, budget) = (store.disk_usage()?.total, self.settings().int("budget"));
+        let (used, budget) = (self.used()?.0, self.settings().int("budget"));
         if used < budget {
             return Ok(());
         }
@@ -308,7 +308,7 @@ impl Workspace {
             ),
         )
         .at(store.dir())
-        .hint("raise `budget`, or delete checkpoints; nothing was recorded"))
+        .hint("`backstitch gc` frees what was deleted; else delete checkpoints or raise `budget`; nothing was recorded"))
     }
 
     fn touch_manifest(&self) {

@@ -74,6 +74,7 @@ pub mod rewind;
 mod row;
 pub mod session;
 pub mod settings;
+pub mod space;
 pub mod tool;
 pub mod tree;
 pub mod turn;

@@ -82,7 +82,7 @@ pub(crate) fn commit_row(
     let mut commit = add(&live, &record, &tree)?;
     let Live { writer, files, outside, skips, rules, covers, outside_covers, scope, count, read, update } =
         live;
-    writer.finish()?;
+    let written = writer.finish()?;
     // Captures run beside each other, their rows follow one another: a row that was overtaken is told again who is before it.
     let _turn = ws.store()?.lock_exclusive("rows", ws.lock_wait())?;
     let (listed, bad) = refs.list_all(CHECKPOINTS)?;
@@ -113,6 +113,7 @@ pub(crate) fn commit_row(
         let note = std::iter::once(name).chain(packs(ws)).collect::<Vec<_>>().join(" ");
         let _ = update.save(&table_dir(ws)?, BStr::new(&note));
     }
+    ws.tend(&commit, written.pack.is_none());
     Ok(Checkpoint { record, commit, tree })
 }
 

@@ -201,6 +201,13 @@ pub const KEYS: &[Key] = &[
         guard: Guard::Free,
     },
     Key {
+        name: "gc.auto",
+        form: Form::Bool,
+        default: "true",
+        help: "join packs and free old trash in a process of its own when there is much of it",
+        guard: Guard::Words(&["false"]),
+    },
+    Key {
         name: "prompts",
         form: Form::Choice(&["full", "snippet", "none"]),
         default: "\"full\"",

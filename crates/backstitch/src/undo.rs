@@ -419,10 +419,15 @@ impl Workspace {
                 match refs.get(&format!("{from}{id}"))? {
                     Some(current) => {
                         let _ = commit;
-                        refs.apply(&[
-                            Edit { name: format!("{to}{id}"), expect: Expect::Any, new: Some(current) },
+                        // Where a collection has just freed it, nothing is set.
+                        let moved = refs.apply(&[
                             Edit { name: format!("{from}{id}"), expect: Expect::Is(current), new: None },
-                        ])?;
+                            Edit { name: format!("{to}{id}"), expect: Expect::Any, new: Some(current) },
+                        ]);
+                        match moved {
+                            Err(backstitch_store::Error::RefMoved { .. }) => missing.push(id.clone()),
+                            done => done?,
+                        }
                     }
                     None => missing.push(id.clone()),
                 }

@@ -52,7 +52,7 @@ pub fn checkpoint(ws: &Workspace, c: &Checkpoint) -> Value {
         "retention": r.retention,
         "pinned": r.pinned,
         "workspace": paths::bytes(ws.root()).to_str_lossy(),
-        "bytes": {"unique": r.extra.get("unique_bytes").cloned().unwrap_or(Value::Null), "shared": Value::Null},
+        "bytes": {"unique": Value::Null, "shared": Value::Null},
         "restorable": r.is_restorable(),
         "notes": r.notes,
         "reason": r.reason,

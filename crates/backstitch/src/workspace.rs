@@ -41,6 +41,8 @@ pub struct Surroundings {
     pub settings: Vec<(String, String)>,
     /// The host variable that shows that an agent is calling (SEMANTICS 36).
     pub agent_context: Option<String>,
+    /// The `backstitch` program, where processes that tidy up may be started; none: nothing runs by itself.
+    pub program: Option<PathBuf>,
 }
 
 /// Variables by which agents are recognised.
@@ -83,6 +85,7 @@ impl Surroundings {
             disabled: var("BACKSTITCH_DISABLE").is_some_and(|v| truthy(&v)),
             session: var("BACKSTITCH_SESSION").and_then(|v| v.into_string().ok()),
             settings: std::env::vars().filter(|(k, _)| k.starts_with("BACKSTITCH_")).collect(),
+            program: None,
             agent_context: AGENT_VARIABLES.iter().find(|n| var(n).is_some()).map(|n| n.to_string()),
             home,
         }

@@ -6,7 +6,7 @@ use backstitch::{
     error::{Code, Error, Result},
     names,
     record::{Checkpoint, Kind, State},
-    session, view,
+    session, space, view,
 };
 use serde_json::{Value, json};
 
@@ -71,10 +71,12 @@ pub fn run(cx: &Context, a: &List) -> Result<u8> {
     };
     cx.progress.stop();
     if cx.ui.json {
+        let account = ws.has_store().then(|| ws.bytes(true, &cx.control())).transpose()?.flatten();
         let list: Vec<Value> = chosen
             .iter()
             .map(|c| {
                 let mut v = view::checkpoint(&ws, c);
+                space::put_bytes(&mut v, c, account.as_ref());
                 if let Some(m) = v.as_object_mut() {
                     m.insert("abandoned".to_owned(), left.contains(c.record.id.as_str()).into());
                 }

@@ -5,6 +5,7 @@ mod config;
 mod diff;
 mod export;
 mod files;
+mod gc;
 mod health;
 mod list;
 mod operations;
@@ -58,6 +59,7 @@ pub fn run(cx: &Context, command: Command) -> Result<u8> {
         Command::Unpin(a) => rows::pin(cx, &a, false),
         Command::Label(a) => rows::label(cx, &a),
         Command::Delete(a) => rows::delete(cx, &a),
+        Command::Gc(a) => gc::run(cx, &a),
         Command::Export(a) => export::run(cx, &a),
         Command::Serve => serve::run(cx),
         Command::Completions(a) => pages::completions(&cx.ui, a.shell),

@@ -2,7 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use backstitch::{error::Result, record::rfc3339, settings::show_bytes, view};
+use backstitch::{
+    error::Result,
+    record::{CHECKPOINTS, rfc3339},
+    settings::show_bytes,
+    space, view,
+};
 use serde_json::{Value, json};
 
 use super::{diff, list};
@@ -20,8 +25,10 @@ pub fn run(cx: &Context, a: &Named) -> Result<u8> {
     let c = cx.find(&rows, &a.checkpoint)?;
     let (coverage, changes) = ws.show(c)?;
     cx.progress.stop();
+    let account = ws.bytes(false, &cx.control())?;
     if cx.ui.json {
         let mut row = view::checkpoint(&ws, c);
+        space::put_bytes(&mut row, c, account.as_ref());
         if let Some(m) = row.as_object_mut() {
             m.insert("skipped".to_owned(), json!(coverage.skips));
         }
@@ -54,6 +61,10 @@ pub fn run(cx: &Context, a: &Named) -> Result<u8> {
     fact("reason", r.reason.as_deref());
     let held = format!("{}, {}", text::count(r.files, "file"), r.summary.line());
     fact("holds", Some(&held));
+    let bytes = account.as_ref().and_then(|a| a.refs.get(&format!("{CHECKPOINTS}{}", r.id)));
+    let bytes =
+        bytes.map(|b| format!("{} of its own, {} shared", show_bytes(b.unique), show_bytes(b.shared)));
+    fact("bytes", bytes.as_deref());
     fact("scope", Some(&r.scope));
     let retention = serde_json::to_value(r.retention).ok();
     fact("retention", retention.as_ref().and_then(Value::as_str));

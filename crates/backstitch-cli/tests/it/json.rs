@@ -45,6 +45,7 @@ fn documents() -> (World, Map<String, Value>) {
     add("label", w.json(&["label", &first, "start"]));
     add("export", w.json(&["export", &first, w.top.join("copy").to_str().unwrap()]));
     add("delete", w.json(&["delete", &first]));
+    add("gc", w.json(&["gc"]));
     add("config get", w.json(&["config", "get", "budget"]));
     add("config set", w.json(&["config", "set", "--project", "exclude", "*.iso"]));
     add("config path", w.json(&["config", "path"]));
@@ -177,6 +178,8 @@ fn every_command_of_the_contract_has_its_shape() {
         &d["status"],
         "workspace store enabled reason scope budget_bytes used_bytes checkpoints sessions last not_covered in_flight watcher",
     );
+    holds(&d["gc"], "dry_run freed_bytes used_bytes checkpoints packs left partial");
+    holds(&d["show"]["checkpoint"]["bytes"], "unique shared");
     holds(&d["error"]["error"], "code message path hint");
 }
 

@@ -6,6 +6,7 @@ mod configuration;
 mod diff;
 mod exits;
 mod export;
+mod gc;
 mod json;
 mod list;
 mod names;

@@ -256,8 +256,16 @@ impl Normal {
             Value::Object(m) => m
                 .iter()
                 .map(|(k, v)| {
-                    let sized =
-                        matches!(k.as_str(), "bytes" | "used_bytes") && v.as_u64().is_some_and(|n| n > 500);
+                    let sized = matches!(
+                        k.as_str(),
+                        "bytes"
+                            | "used_bytes"
+                            | "freed_bytes"
+                            | "live_bytes"
+                            | "garbage_bytes"
+                            | "unique"
+                            | "shared"
+                    ) && v.as_u64().is_some_and(|n| n > 100);
                     (k.clone(), if sized { 4096.into() } else { self.value(v) })
                 })
                 .collect(),
