@@ -43,7 +43,7 @@ pub const COMMAND: Command = Command {
         Opt {
             name: "--operation",
             value: Some("LIST"),
-            help: "first, checkpoint, restore, undo, or all (all), with commas",
+            help: "first, checkpoint, restore, undo, gc, or all (all), with commas",
         },
         Opt {
             name: "--fault",

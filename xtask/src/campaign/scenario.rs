@@ -23,6 +23,8 @@ pub enum Operation {
     Restore,
     /// An undo of that restore.
     Undo,
+    /// A collection after rows were deleted.
+    Gc,
 }
 
 /// All of them, with the names by which they are asked for.
@@ -31,6 +33,7 @@ pub const OPERATIONS: &[(&str, Operation)] = &[
     ("checkpoint", Operation::Checkpoint),
     ("restore", Operation::Restore),
     ("undo", Operation::Undo),
+    ("gc", Operation::Gc),
 ];
 
 impl Operation {
@@ -104,7 +107,19 @@ impl Scenario {
         let edited = TreeModel::read(&scenario.workspace)?;
         scenario.old = edited.clone();
         scenario.new = edited.clone();
-        if operation != Operation::Checkpoint {
+        if operation == Operation::Gc {
+            // Garbage in some packs, whole packs of it, and loose rows.
+            scenario.checkpoint()?;
+            generate::edits(seed + 1, 30).apply(&scenario.workspace)?;
+            let second = scenario.checkpoint()?;
+            generate::edits(seed + 2, 30).apply(&scenario.workspace)?;
+            for _ in 0..12 {
+                scenario.checkpoint()?;
+            }
+            scenario.cli.json(&scenario.workspace, ["delete", &first, &second])?.ok()?;
+            scenario.new = TreeModel::read(&scenario.workspace)?;
+            scenario.args = args(&["gc"]);
+        } else if operation != Operation::Checkpoint {
             scenario.checkpoint()?;
             scenario.new = start.clone();
             scenario.args = args(&["restore", &first]);
@@ -170,7 +185,11 @@ impl Scenario {
             if rows < self.rows || rows > self.rows + 2 {
                 return Err(format!("{rows} rows are listed, {} were there before", self.rows).into());
             }
-            if matches!(code, Some(0 | 3)) && !self.operation.writes_the_tree() && rows == self.rows {
+            if self.operation == Operation::Gc {
+                if rows != self.rows {
+                    return Err(format!("{rows} rows are listed, {} were there before", self.rows).into());
+                }
+            } else if matches!(code, Some(0 | 3)) && !self.operation.writes_the_tree() && rows == self.rows {
                 return Err(format!("reported as done, but no row is listed: {run}").into());
             }
             self.verify("after the fault")?;
@@ -240,6 +259,24 @@ impl Scenario {
                     return Err(
                         format!("a new checkpoint differs from the live tree: {}", diff["changes"]).into()
                     );
+                }
+            }
+            Operation::Gc => {
+                self.next(&["gc"])?;
+                let told = self.next(&["gc", "--dry-run"])?;
+                if told["garbage_objects"] != 0 || told["checkpoints"] != 0 || told["freed_bytes"] != 0 {
+                    return Err(format!("a second collection leaves something to free: {told}").into());
+                }
+                if self.left_in_store() > 0 {
+                    return Err("temporaries are left after the next collection".into());
+                }
+                for row in self.list()? {
+                    let id = row["id"].as_str().ok_or("a row without an id")?;
+                    self.next(&["restore", id])?;
+                    let diff = self.next(&["diff", id])?;
+                    if diff["changes"].as_array().is_none_or(|c| !c.is_empty()) {
+                        return Err(format!("{id} cannot be restored after the collection: {diff}").into());
+                    }
                 }
             }
             Operation::Restore => {

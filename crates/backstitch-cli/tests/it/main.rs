@@ -17,6 +17,7 @@ mod restore;
 mod revert;
 mod rewind;
 mod sessions;
+mod sessions_space;
 mod stores;
 mod support;
 mod terminal;
