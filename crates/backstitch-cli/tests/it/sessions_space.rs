@@ -76,6 +76,7 @@ fn edit(rng: &mut Rng, files: &[PathBuf], n: usize) -> u64 {
 
 fn measure(sessions: usize, turns: usize, count: usize) -> Figures {
     let w = World::new();
+    fs::create_dir(w.path("src")).unwrap();
     generate::project(7, count).write(&w.path("src")).unwrap();
     let all = files(&w.ws);
     let copy = all.iter().map(|p| size(p)).sum();
@@ -180,7 +181,11 @@ fn measure(sessions: usize, turns: usize, count: usize) -> Figures {
 }
 
 fn holds(f: &Figures) {
-    println!("{f:#?}");
+    println!(
+        "{} rows; one copy {} and changes {}; on disk {} as captured, {} consolidated, {} after collection; \
+         {} of {} unique bytes freed beside {} captures; list {} ms",
+        f.rows, f.copy, f.changes, f.raw, f.consolidated, f.collected, f.freed, f.unique, f.beside, f.list_ms
+    );
     assert!(f.consolidated as f64 <= 1.2 * (f.copy + f.changes) as f64, "{f:?}");
     assert!(f.freed as f64 >= 0.8 * f.unique as f64, "{f:?}");
     assert!(f.beside > 0);
