@@ -13,6 +13,7 @@ mod cases_k7;
 mod cases_k8;
 mod cases_k9;
 mod merge;
+mod privacy;
 mod property;
 mod seeds;
 mod sessions;
