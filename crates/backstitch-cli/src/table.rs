@@ -115,8 +115,13 @@ pub enum Command {
     Diff(Diff),
     /// Print a file as a checkpoint holds it.
     Cat(Cat),
-    /// List the checkpoints that changed a path, newest first.
+    /// List the checkpoints that changed a path, newest first, with who changed it. Renames are followed.
     Log(Log),
+    /// Tell who wrote each line of a file: a session's turn with its tool and sub-agent, an operation, or "outside".
+    ///
+    /// "Outside" is what happened in no turn and no tool call: people, builds, and what was there before recording began.
+    /// Lines that an operation brought back are told as those who wrote them. Renames are followed.
+    Blame(Blame),
     /// Make the covered paths what a checkpoint holds. Can be undone.
     ///
     /// The present state is recorded first. A path is deleted only if the checkpoint positively did not hold it. On a
@@ -326,6 +331,17 @@ pub struct Log {
     pub limit: Option<usize>,
 }
 
+/// `blame`
+#[derive(Args, Debug)]
+pub struct Blame {
+    /// The file, relative to the current folder.
+    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub path: OsString,
+    /// As this checkpoint holds it [default: as it is on the disk].
+    #[arg(long, value_name = "CHECKPOINT")]
+    pub at: Option<OsString>,
+}
+
 /// `restore`
 #[derive(Args, Debug)]
 pub struct Restore {
@@ -366,9 +382,14 @@ pub struct Restore {
     /// Restore an implausibly empty checkpoint all the same.
     #[arg(long)]
     pub force: bool,
-    /// Choose hunk by hunk. Not available in this version: refused.
-    #[arg(long)]
+    /// Choose parts: on a terminal each is asked about; with `--dry-run` they are listed with their ids.
+    ///
+    /// A part is a run of changed lines, the mode of a file, or a path as a whole where it has no lines to choose from.
+    #[arg(long, conflicts_with = "hunk")]
     pub hunks: bool,
+    /// Only the part with this id (from `--hunks --dry-run`); may be repeated, or several separated by commas.
+    #[arg(long, value_name = "ID", value_delimiter = ',')]
+    pub hunk: Vec<String>,
     /// HEAD, index and refs of the repository as well. Not available in this version: refused.
     #[arg(long)]
     pub git_state: bool,
@@ -810,7 +831,7 @@ mod tests {
 
     #[test]
     fn commands_of_later_issues_do_not_exist() {
-        for name in ["prune", "gc", "forget", "sync", "mcp"] {
+        for name in ["prune", "forget", "sync", "mcp"] {
             assert!(Cli::try_parse_from(["backstitch", name]).is_err(), "{name}");
         }
     }

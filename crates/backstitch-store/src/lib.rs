@@ -98,6 +98,7 @@ pub use gix_hash::ObjectId as Oid;
 
 pub use account::{Account, Share};
 pub use collect::{Care, Swept};
+pub use deflate::zlib;
 pub use error::Error;
 pub use lock::Lock;
 pub use manifest::{FORMAT, Manifest};

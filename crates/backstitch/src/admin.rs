@@ -14,12 +14,12 @@ use serde_json::{Value, json};
 use crate::{
     checkpoint::check_label,
     coverage::{self, Document},
-    diff::{self, Change, Options as DiffOptions, Status},
+    diff::{self, Change, Options as DiffOptions},
     error::{Code, Error, Result},
     operation::{OpKind, OpRecord, OpState},
     paths,
     record::{self, CHECKPOINTS, Checkpoint, Record, TRASH, rfc3339},
-    tree::{self, DirRef, Node, Root},
+    tree::{self, Node, Root},
     view,
     workspace::{
         Rows, Surroundings, Workspace, from_manifest_path, incarnation, manifest_path, store_name, stores,
@@ -198,54 +198,6 @@ impl Workspace {
                 Err(Error::new(Code::Usage, format!("{} is a directory", path.to_str_lossy())).at_bytes(path))
             }
         }
-    }
-
-    /// Rows in which a path differs from the row before, newest first.
-    pub fn log(&self, path: &BStr) -> Result<Vec<(Checkpoint, Change)>> {
-        let rows = self.rows()?;
-        let odb = self.odb()?;
-        let mut out = Vec::new();
-        let mut before: Option<(Option<tree::Entry>, DirRef)> = None;
-        for c in rows.all {
-            let (root, cover) = coverage::of_checkpoint(&odb, &c)?;
-            let now = match &before {
-                Some((e, files)) if *files == root.files => e.clone(),
-                _ => tree::lookup(&odb, root.files, path)?,
-            };
-            let old = before.as_ref().and_then(|(e, _)| e.clone());
-            let differs = match (&old, &now) {
-                (Some(a), Some(b)) => a.node != b.node || a.dir != b.dir,
-                (a, b) => a.is_some() != b.is_some(),
-            };
-            if differs && (now.is_some() || cover.covers(path)) {
-                let status = match (&old, &now) {
-                    (None, _) => Status::Added,
-                    (_, None) => Status::Deleted,
-                    (Some(a), Some(b)) if a.node.kind() != b.node.kind() => Status::TypeChanged,
-                    _ => Status::Modified,
-                };
-                let mode = |e: &Option<tree::Entry>| e.as_ref().and_then(|e| e.node.mode());
-                let change = Change {
-                    path: path.to_owned(),
-                    old_path: None,
-                    status,
-                    mode_change: mode(&old).zip(mode(&now)).filter(|(a, b)| a != b),
-                    binary: false,
-                    added: None,
-                    removed: None,
-                };
-                out.push((c, change));
-            }
-            if now.is_some() || cover.covers(path) {
-                before = Some((now, root.files));
-            }
-        }
-        if out.is_empty() {
-            return Err(Error::new(Code::NoSuchPath, format!("no checkpoint holds {}", path.to_str_lossy()))
-                .at_bytes(path));
-        }
-        out.reverse();
-        Ok(out)
     }
 
     /// All that a row left out, and what changed in it against its parent.

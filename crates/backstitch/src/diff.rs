@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 
 use backstitch_store::{Odb, Oid};
-use bstr::{BStr, BString, ByteSlice};
-use imara_diff::{InternedInput, sources::byte_lines};
+use bstr::{BString, ByteSlice};
 
 use crate::{
     coverage::{self, Coverage},
     error::{Code, Error, Result},
-    live, merge, paths,
+    live, patch, paths,
     record::Checkpoint,
     tree::{self, DirRef, Node},
     workspace::{Control, Workspace},
@@ -76,6 +75,8 @@ pub struct Options {
     pub stat: bool,
     /// Unified text.
     pub patch: bool,
+    /// In a form that `git apply` takes: binary contents as well, and nothing that git cannot say.
+    pub binary: bool,
 }
 
 /// All changes.
@@ -91,6 +92,8 @@ pub struct Diff {
     pub not_covered: Vec<(BString, String)>,
     /// Unified text.
     pub patch: Option<Vec<u8>>,
+    /// Changes that the text cannot say: empty directories, bits that git does not know.
+    pub unsaid: Vec<BString>,
 }
 
 /// One side: a tree and what it speaks for.
@@ -180,6 +183,19 @@ fn compare(odb: &Odb, a: (&str, &Side), b: (&str, &Side), options: &Options) -> 
         }
         Ok(())
     })?;
+    for p in &options.paths {
+        let mut known = unknown.contains_key(p.as_bstr());
+        for side in [a.1, b.1] {
+            known |= side.coverage.skip_at_or_above(p.as_bstr()).is_some()
+                || side.coverage.has_skip_below(p.as_bstr())
+                || tree::lookup(odb, side.root, p.as_bstr())?.is_some();
+        }
+        if !known {
+            return Err(Error::new(Code::NoSuchPath, format!("{}: on neither side", p.to_str_lossy()))
+                .at_bytes(p.clone())
+                .hint("paths after -- are literal and relative to the current folder"));
+        }
+    }
     // One line for the topmost path.
     let tops: Vec<(BString, String)> = unknown
         .iter()
@@ -188,7 +204,7 @@ fn compare(odb: &Odb, a: (&str, &Side), b: (&str, &Side), options: &Options) -> 
         .collect();
     out.not_covered = tops;
     let renames = renames(odb, &mut found)?;
-    let mut patch = options.patch.then(Vec::new);
+    let mut text = options.patch.then(Vec::new);
     found.sort_by(|x, y| x.0.cmp(&y.0));
     for (path, x, y) in found {
         let old_path = renames.get(&path).cloned();
@@ -204,31 +220,27 @@ fn compare(odb: &Odb, a: (&str, &Side), b: (&str, &Side), options: &Options) -> 
         let mut c = Change { path, old_path, status, mode_change, binary: false, added: None, removed: None };
         let (ox, oy) = (x.as_ref().and_then(Node::oid), y.as_ref().and_then(Node::oid));
         if options.stat || options.patch {
-            let old = content(odb, ox)?;
-            let new = content(odb, oy)?;
+            // A whole patch needs all of it; else large files are compared by id only.
+            let read = |oid| match options.binary {
+                true => whole(odb, oid),
+                false => content(odb, oid),
+            };
+            let (old, new) = (read(ox)?, read(oy)?);
             c.binary = ox != oy && (is_binary(old.as_deref()) || is_binary(new.as_deref()));
-            let hunks = if c.binary || ox == oy { None } else { Some(lines(&old, &new)) };
-            let (added, removed) = hunks.as_ref().map_or((0, 0), |(_, a, r)| (*a, *r));
+            let (added, removed) = match (&old, &new) {
+                (Some(old), Some(new)) if !c.binary && ox != oy => {
+                    let (_, added, removed) = patch::lines(old, new);
+                    (added, removed)
+                }
+                _ => (0, 0),
+            };
             (c.added, c.removed) = (Some(added), Some(removed));
-            if let Some(p) = &mut patch {
-                header(p, &c, x.as_ref(), y.as_ref());
-                if c.binary {
-                    p.extend_from_slice(b"Binary files differ\n");
-                } else if let Some((text, ..)) = hunks.filter(|(t, ..)| !t.is_empty()) {
-                    let old_name = c.old_path.as_ref().unwrap_or(&c.path);
-                    let name = |there: bool, side: &str, path: &BString| match there {
-                        true => quote(format!("{side}/").as_bytes(), path.as_bstr()),
-                        false => b"/dev/null".to_vec(),
-                    };
-                    for (mark, n) in
-                        [("---", name(x.is_some(), "a", old_name)), ("+++", name(y.is_some(), "b", &c.path))]
-                    {
-                        p.extend_from_slice(mark.as_bytes());
-                        p.push(b' ');
-                        p.extend_from_slice(&n);
-                        p.push(b'\n');
-                    }
-                    p.extend_from_slice(&text);
+            if let Some(p) = &mut text {
+                let end = |node, content| patch::End { node, content };
+                let x = x.as_ref().map(|n| end(n, old.as_deref()));
+                let y = y.as_ref().map(|n| end(n, new.as_deref()));
+                if !patch::write(p, &c, x.as_ref(), y.as_ref(), options.binary) {
+                    out.unsaid.push(c.path.clone());
                 }
             }
         } else if ox != oy {
@@ -236,7 +248,7 @@ fn compare(odb: &Odb, a: (&str, &Side), b: (&str, &Side), options: &Options) -> 
         }
         out.changes.push(c);
     }
-    out.patch = patch;
+    out.patch = text;
     Ok(out)
 }
 
@@ -247,6 +259,11 @@ fn content(odb: &Odb, oid: Option<Oid>) -> Result<Option<Vec<u8>>> {
         return Ok(None);
     }
     Ok(Some(odb.blob(&oid)?))
+}
+
+/// Content of any size.
+fn whole(odb: &Odb, oid: Option<Oid>) -> Result<Option<Vec<u8>>> {
+    Ok(Some(oid.map(|o| odb.blob(&o)).transpose()?.unwrap_or_default()))
 }
 
 fn is_binary(bytes: Option<&[u8]>) -> bool {
@@ -261,124 +278,6 @@ pub(crate) fn is_text(bytes: &[u8]) -> bool {
 fn peek_binary(odb: &Odb, oid: Option<Oid>) -> Result<bool> {
     let c = content(odb, oid)?;
     Ok(is_binary(c.as_deref()))
-}
-
-/// Unified hunks with three lines of context, lines added, lines removed.
-fn lines(old: &Option<Vec<u8>>, new: &Option<Vec<u8>>) -> (Vec<u8>, u64, u64) {
-    const CONTEXT: u32 = 3;
-    let (old, new) = (old.as_deref().unwrap_or_default(), new.as_deref().unwrap_or_default());
-    let input = InternedInput::new(byte_lines(old), byte_lines(new));
-    let list = merge::hunks(&input);
-    let mut out = Vec::new();
-    let (before, after) = (input.before.len() as u32, input.after.len() as u32);
-    let mut hunks = list.iter().cloned().peekable();
-    while let Some(first) = hunks.next() {
-        let mut group = vec![first];
-        while let Some(h) = hunks.peek() {
-            let gap = h.before.start - group.last().map_or(0, |g| g.before.end);
-            if gap > 2 * CONTEXT {
-                break;
-            }
-            group.extend(hunks.next());
-        }
-        let (Some(f), Some(l)) = (group.first(), group.last()) else { break };
-        let (b0, a0) = (f.before.start.saturating_sub(CONTEXT), f.after.start.saturating_sub(CONTEXT));
-        let lead = (f.before.start - b0).min(f.after.start - a0);
-        let (b0, a0) = (f.before.start - lead, f.after.start - lead);
-        let tail = (before - l.before.end).min(after - l.after.end).min(CONTEXT);
-        let (b1, a1) = (l.before.end + tail, l.after.end + tail);
-        let range = |s: u32, e: u32| match e - s {
-            0 => format!("{s},0"),
-            1 => format!("{}", s + 1),
-            n => format!("{},{n}", s + 1),
-        };
-        out.extend_from_slice(format!("@@ -{} +{} @@\n", range(b0, b1), range(a0, a1)).as_bytes());
-        let mut put = |mark: u8, token: imara_diff::Token| {
-            let line: &[u8] = input.interner[token];
-            out.push(mark);
-            out.extend_from_slice(line);
-            if !line.ends_with(b"\n") {
-                out.extend_from_slice(b"\n\\ No newline at end of file\n");
-            }
-        };
-        let mut at = b0;
-        for h in &group {
-            for i in at..h.before.start {
-                put(b' ', input.before[i as usize]);
-            }
-            for i in h.before.clone() {
-                put(b'-', input.before[i as usize]);
-            }
-            for i in h.after.clone() {
-                put(b'+', input.after[i as usize]);
-            }
-            at = h.before.end;
-        }
-        for i in at..b1 {
-            put(b' ', input.before[i as usize]);
-        }
-    }
-    let (added, removed) =
-        list.iter().fold((0, 0), |(a, r), h| (a + h.after.len() as u64, r + h.before.len() as u64));
-    (out, added, removed)
-}
-
-fn git_mode(n: &Node) -> u32 {
-    match n {
-        Node::File { mode, .. } if mode & 0o100 != 0 => 0o100755,
-        Node::File { .. } => 0o100644,
-        Node::Link { .. } => 0o120000,
-        Node::Dir { .. } => 0o40000,
-    }
-}
-
-/// Quotes like git where a name holds a quote, a backslash, a control character or is not ASCII.
-fn quote(prefix: &[u8], path: &BStr) -> Vec<u8> {
-    let plain = path.iter().all(|b| (0x20..0x7f).contains(b) && *b != b'"' && *b != b'\\');
-    let mut out = Vec::new();
-    if !plain {
-        out.push(b'"');
-    }
-    out.extend_from_slice(prefix);
-    for &b in path.iter() {
-        match b {
-            _ if plain => out.push(b),
-            b'"' | b'\\' => out.extend_from_slice(&[b'\\', b]),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            b'\t' => out.extend_from_slice(b"\\t"),
-            0x20..0x7f => out.push(b),
-            _ => out.extend_from_slice(format!("\\{b:03o}").as_bytes()),
-        }
-    }
-    if !plain {
-        out.push(b'"');
-    }
-    out
-}
-
-fn header(p: &mut Vec<u8>, c: &Change, x: Option<&Node>, y: Option<&Node>) {
-    let old = c.old_path.as_ref().unwrap_or(&c.path);
-    p.extend_from_slice(b"diff --git ");
-    p.extend_from_slice(&quote(b"a/", old.as_bstr()));
-    p.push(b' ');
-    p.extend_from_slice(&quote(b"b/", c.path.as_bstr()));
-    p.push(b'\n');
-    let mut say = |s: String| p.extend_from_slice(s.as_bytes());
-    match (x, y) {
-        (None, Some(n)) => say(format!("new file mode {:o}\n", git_mode(n))),
-        (Some(n), None) => say(format!("deleted file mode {:o}\n", git_mode(n))),
-        (Some(a), Some(b)) if git_mode(a) != git_mode(b) => {
-            say(format!("old mode {:o}\nnew mode {:o}\n", git_mode(a), git_mode(b)));
-        }
-        _ => {}
-    }
-    if let Some(old) = &c.old_path {
-        p.extend_from_slice(b"rename from ");
-        p.extend_from_slice(&quote(b"", old.as_bstr()));
-        p.extend_from_slice(b"\nrename to ");
-        p.extend_from_slice(&quote(b"", c.path.as_bstr()));
-        p.push(b'\n');
-    }
 }
 
 /// Pairs new files with gone ones: same content first, then at least half of the lines. A pair becomes one entry at the
@@ -505,31 +404,4 @@ pub(crate) fn against(
         return Err(Error::new(Code::NotRestorable, format!("checkpoint {} holds nothing", to.record.id)));
     }
     compare(odb, (&name, &side(from)?), (&to.record.id, &side(Some(to))?), options)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hunks_are_what_git_apply_reads() {
-        let old: Vec<u8> = (1..=20).flat_map(|i| format!("line {i}\n").into_bytes()).collect();
-        let new = old.replace("line 3\n", "line three\n").replace("line 20\n", "line 20\nend");
-        let (text, added, removed) = lines(&Some(old), &Some(new));
-        assert_eq!((added, removed), (2, 1));
-        let text = text.to_str_lossy();
-        assert!(
-            text.starts_with("@@ -1,6 +1,6 @@\n line 1\n line 2\n-line 3\n+line three\n line 4\n"),
-            "{text}"
-        );
-        assert!(text.ends_with("+end\n\\ No newline at end of file\n"), "{text}");
-        let (text, ..) = lines(&Some(Vec::new()), &Some(b"a\n".to_vec()));
-        assert_eq!(text.to_str_lossy(), "@@ -0,0 +1 @@\n+a\n");
-    }
-
-    #[test]
-    fn names_are_quoted_like_gits() {
-        assert_eq!(quote(b"a/", BStr::new("x y")), b"a/x y");
-        assert_eq!(quote(b"a/", BStr::new("x\ny\"\u{e9}")), b"\"a/x\\ny\\\"\\303\\251\"".to_vec());
-    }
 }

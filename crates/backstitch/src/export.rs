@@ -118,15 +118,26 @@ impl Workspace {
         Ok(n)
     }
 
-    /// Writes what the row changed against its parent (against nothing for a first row) as a patch.
-    pub fn export_patch(&self, c: &Checkpoint, out: &mut dyn Write, _control: &Control<'_>) -> Result<u64> {
+    /// Writes what the row changed against its parent (against nothing for a first row) as a patch for `git apply`.
+    /// Returns the number of changed paths, and those whose change git cannot say: empty directories, and permission bits
+    /// other than the owner's x.
+    pub fn export_patch(
+        &self,
+        c: &Checkpoint,
+        out: &mut dyn Write,
+        _control: &Control<'_>,
+    ) -> Result<(u64, Vec<BString>)> {
         let rows = self.rows()?;
         let parent = c.record.parent.as_deref().and_then(|p| rows.by_id(p));
-        let d =
-            diff::against(&self.odb()?, parent, c, &DiffOptions { patch: true, ..DiffOptions::default() })?;
+        let d = diff::against(
+            &self.odb()?,
+            parent,
+            c,
+            &DiffOptions { patch: true, binary: true, ..DiffOptions::default() },
+        )?;
         out.write_all(d.patch.as_deref().unwrap_or_default())
             .map_err(|e| Error::io(Path::new("the patch"), e))?;
-        Ok(d.changes.len() as u64)
+        Ok((d.changes.len() as u64, d.unsaid))
     }
 
     /// Writes a git bundle (version 2) that holds the row's commit under its ref.

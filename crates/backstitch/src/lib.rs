@@ -50,6 +50,7 @@
 
 pub mod admin;
 pub mod attribution;
+pub mod blame;
 pub mod capture;
 pub mod checkpoint;
 pub mod coverage;
@@ -57,12 +58,15 @@ pub mod diff;
 pub mod error;
 pub mod export;
 pub mod health;
+pub mod history;
+pub mod hunks;
 mod live;
 pub mod merge;
 pub mod meta;
 mod moves;
 pub mod names;
 pub mod operation;
+mod patch;
 pub mod paths;
 pub mod place;
 pub mod plan;

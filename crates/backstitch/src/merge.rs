@@ -132,7 +132,8 @@ impl<'a> Side<'a> {
     }
 }
 
-fn put(out: &mut Vec<u8>, lines: &[&[u8]]) {
+/// Appends lines, each on its own.
+pub(crate) fn put(out: &mut Vec<u8>, lines: &[&[u8]]) {
     for l in lines {
         // A last line without an end that is the last one no longer.
         if out.last().is_some_and(|b| *b != b'\n') {
@@ -266,7 +267,7 @@ pub(crate) struct Contents<'a> {
 
 impl Contents<'_> {
     /// Of a text; `None` where it is none, or where the disk holds something else by now.
-    fn text(&self, path: &bstr::BStr, oid: &Oid) -> Result<Option<Vec<u8>>> {
+    pub fn text(&self, path: &bstr::BStr, oid: &Oid) -> Result<Option<Vec<u8>>> {
         if let Some(bytes) = self.new.get(oid) {
             return Ok(Some(bytes.clone()));
         }

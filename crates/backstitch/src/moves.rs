@@ -14,6 +14,8 @@ use crate::{
     undo::Resolve,
 };
 
+/// Texts below this are taken for moved only where they are the same.
+const SMALL: u64 = 8;
 /// Texts above this are taken for moved only where they are the same.
 const ALIKE_LIMIT: u64 = 1 << 20;
 
@@ -44,9 +46,29 @@ impl<'a> New<'a> {
         Ok(New { odb, list })
     }
 
+    /// Files of a list.
+    pub fn of_list(odb: &'a Odb, list: Vec<(BString, Oid)>) -> New<'a> {
+        New { odb, list }
+    }
+
     /// The one that holds `left`. With `loosely`, of several the one of the same name, and else the one that shares most
     /// of its lines, if that is at least half.
     pub fn of(&self, path: &BStr, left: Option<&Stand>, loosely: bool) -> Result<Option<BString>> {
+        self.find(path, left, loosely, None)
+    }
+
+    /// The same, loosely; `text` is what is not in the store.
+    pub fn alike(&self, path: &BStr, left: Option<&Stand>, text: Option<Vec<u8>>) -> Result<Option<BString>> {
+        self.find(path, left, true, text)
+    }
+
+    fn find(
+        &self,
+        path: &BStr,
+        left: Option<&Stand>,
+        loosely: bool,
+        text: Option<Vec<u8>>,
+    ) -> Result<Option<BString>> {
         let Some(oid) = left.and_then(|s| s.node.oid()) else { return Ok(None) };
         let same: Vec<&BString> = self.list.iter().filter(|(_, o)| *o == oid).map(|(p, _)| p).collect();
         match same.as_slice() {
@@ -63,7 +85,12 @@ impl<'a> New<'a> {
             }
         }
         let Some(Stand { node: Node::File { .. }, .. }) = left else { return Ok(None) };
-        let Some(old) = self.text(&oid)? else { return Ok(None) };
+        let old = match text {
+            Some(t) => Some(t).filter(|t| is_text(t)),
+            None if self.odb.contains(&oid) => self.text(&oid)?,
+            None => None,
+        };
+        let Some(old) = old.filter(|t| t.len() >= SMALL as usize) else { return Ok(None) };
         let mut best: Option<(usize, &BString)> = None;
         for (p, o) in &self.list {
             let size = self.odb.size(o)?;
@@ -80,7 +107,7 @@ impl<'a> New<'a> {
     }
 
     fn text(&self, oid: &Oid) -> Result<Option<Vec<u8>>> {
-        if !(8..=ALIKE_LIMIT).contains(&self.odb.size(oid)?) {
+        if !(SMALL..=ALIKE_LIMIT).contains(&self.odb.size(oid)?) {
             return Ok(None);
         }
         Ok(Some(self.odb.blob(oid)?).filter(|b| is_text(b)))

@@ -322,7 +322,7 @@ pub(crate) fn check_contents(odb: &Odb, plan: &Plan) -> Result<()> {
 
 /// A stronger reason may be given to it.
 fn free(i: &Item) -> bool {
-    i.reason.as_deref().is_none_or(|r| r == "merged")
+    i.reason.as_deref().is_none_or(|r| matches!(r, "merged" | "part"))
 }
 
 /// Carries out a plan whose items say what is there now and what shall be there.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     coverage::{Coverage, DiskRules, RowRules},
     error::{Code, Error, Result},
+    hunks::Hunk,
     merge::Clash,
     meta::Attrs,
     paths,
@@ -121,6 +122,8 @@ pub struct Item {
     pub moved_to: Option<BString>,
     /// Places in it that both sides changed: they stay as they are.
     pub clashes: Vec<Clash>,
+    /// Its parts, where they were asked for.
+    pub hunks: Vec<Hunk>,
 }
 
 impl Item {
@@ -146,6 +149,7 @@ impl Item {
             result: Progress::Pending,
             moved_to: None,
             clashes: Vec::new(),
+            hunks: Vec::new(),
         })
     }
 
@@ -160,6 +164,7 @@ impl Item {
             result: Progress::Pending,
             moved_to: None,
             clashes: Vec::new(),
+            hunks: Vec::new(),
         }
     }
 
@@ -309,6 +314,7 @@ pub fn decode_items(bytes: &[u8]) -> Result<Vec<Item>> {
                 result: Progress::Pending,
                 moved_to: None,
                 clashes: Vec::new(),
+                hunks: Vec::new(),
             })
         })
         .collect()
@@ -365,6 +371,34 @@ impl Scope {
     /// Everything is meant.
     pub fn is_everything(&self) -> bool {
         self.paths.is_empty() && self.globs.is_empty()
+    }
+
+    /// Every pattern means something: in one of the trees, or among other paths.
+    ///
+    /// # Errors
+    /// `no-such-path` with the pattern.
+    pub(crate) fn check_patterns(&self, odb: &Odb, trees: &[DirRef], others: &[&BStr]) -> Result<()> {
+        for g in &self.globs {
+            let one = Scope { globs: vec![g.clone()], ..Scope::default() };
+            let mut hit = others.iter().any(|p| one.contains(p, false));
+            for t in trees {
+                if hit {
+                    break;
+                }
+                tree::walk(odb, *t, &mut |p, e| {
+                    hit = hit || one.contains(p, e.node.is_dir());
+                    Ok(())
+                })?;
+            }
+            if !hit {
+                return Err(Error::new(Code::NoSuchPath, format!("{g}: nothing matches this pattern"))
+                    .at_bytes(g.to_string())
+                    .hint(
+                        "patterns are those of ignore files, relative to the workspace; nothing was changed",
+                    ));
+            }
+        }
+        Ok(())
     }
 
     /// The path is meant.

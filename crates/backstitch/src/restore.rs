@@ -8,7 +8,9 @@ use bstr::{BStr, BString, ByteSlice};
 use crate::{
     coverage::{self, DiskRules, RowRules},
     error::{Code, Error, Result},
+    hunks,
     live::{self, Live},
+    merge::Contents,
     operation::{self, OpKind, Outcome, Request},
     place::Place,
     plan::{self, Action, Item, Plan, Scope, Sides, Stand},
@@ -45,6 +47,10 @@ pub struct Options {
     pub outside: bool,
     /// The session in whose name this happens.
     pub session: Option<String>,
+    /// Only the parts with these names, from [`Item::hunks`] of a preview.
+    pub hunks: Option<Vec<String>>,
+    /// The items of a preview come with their parts.
+    pub list_hunks: bool,
 }
 
 impl Workspace {
@@ -109,9 +115,20 @@ impl Workspace {
                 }
             }
         }
+        let seen: Vec<&BStr> = (plan.items.iter().map(|i| i.path.as_bstr()))
+            .chain(live.skips.iter().map(|s| s.path.as_bstr()))
+            .collect();
+        scope.check_patterns(&odb, &[root.files, live.files], &seen)?;
         self.probe(&mut plan, &probe, &mut live, control)?;
         self.keep_out_of_repositories(&mut plan)?;
         plan::settle(&mut plan, &|p: &BStr| live_coverage.has_skip_below(p));
+        if let Some(chosen) = &options.hunks {
+            let mut contents =
+                Contents { odb: &odb, root: self.root().to_owned(), new: std::mem::take(&mut plan.contents) };
+            hunks::choose(&mut plan, &mut contents, chosen)?;
+            plan.contents = contents.new;
+            plan::settle(&mut plan, &|p: &BStr| live_coverage.has_skip_below(p));
+        }
         if options.no_safety {
             keep_unheld(&odb, &rows, &mut plan)?;
         }
@@ -126,6 +143,12 @@ impl Workspace {
         }
         if exclusive.is_none() {
             operation::check_contents(&odb, &plan)?;
+        }
+        if options.list_hunks {
+            let contents = Contents { odb: &odb, root: self.root().to_owned(), new: plan.contents.clone() };
+            for i in &mut plan.items {
+                i.hunks = hunks::of(i, &contents)?;
+            }
         }
         match exclusive {
             None => Ok(Outcome {

@@ -210,6 +210,29 @@ impl Workspace {
             true => None,
             false => live::scan_all(self, true, crate::capture::Room::unlimited(), control)?,
         };
+        let whole = match (&live, rows.newest()) {
+            (Some(live), _) => live.files,
+            (None, Some(c)) => tree::Root::read(&odb, &c.tree)?.files,
+            (None, None) => DirRef::default(),
+        };
+        let reader = live.as_ref().map_or(&odb, |l| l.writer.odb());
+        let mut others: Vec<&BStr> = sums.keys().map(|p| p.as_bstr()).collect();
+        others.extend(loose.keys().map(|p| p.as_bstr()));
+        if let Some(live) = &live {
+            others.extend(live.skips.iter().map(|s| s.path.as_bstr()));
+        }
+        scope.check_patterns(reader, &[whole], &others)?;
+        for p in &scope.paths {
+            let here = || crate::paths::to_path(self.root(), p.as_bstr()).symlink_metadata().is_ok();
+            if !others.iter().any(|o| crate::paths::is_under(o, p.as_bstr())) && !here() {
+                return Err(Error::new(
+                    Code::NoSuchPath,
+                    format!("{}: neither on the disk nor changed by the session", p.to_str_lossy()),
+                )
+                .at_bytes(p.clone())
+                .hint("paths after -- are literal and relative to the current folder; nothing was changed"));
+            }
+        }
         if let Some(live) = &mut live {
             live.outside = match rows.newest() {
                 Some(c) => tree::Root::read(&odb, &c.tree)?.outside,

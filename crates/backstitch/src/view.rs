@@ -4,7 +4,10 @@ use bstr::ByteSlice;
 use serde_json::{Map, Value, json};
 
 use crate::{
+    blame::Blame,
     diff::{Change, Diff},
+    history::By,
+    hunks::Hunk,
     merge::{Clash, Lines},
     operation::{Operation, Outcome},
     paths::{self, JsonPath},
@@ -63,16 +66,32 @@ pub fn checkpoint(ws: &Workspace, c: &Checkpoint) -> Value {
 /// Longer texts of one side of a conflict are cut; the numbers of lines tell how much there is.
 const SIDE: usize = 16 << 10;
 
+/// One side of a place.
+fn side(what: &str, l: &Lines) -> Value {
+    let text = l.text[..l.text.len().min(SIDE)].to_str_lossy();
+    match what {
+        "lines" => json!({"line": l.line, "lines": l.count, "text": text}),
+        _ => json!({"text": text}),
+    }
+}
+
 /// A place that both sides changed.
 fn clash(c: &Clash) -> Value {
-    let side = |l: &Lines| {
-        let text = l.text[..l.text.len().min(SIDE)].to_str_lossy();
-        match c.what {
-            "lines" => json!({"line": l.line, "lines": l.count, "text": text}),
-            _ => json!({"text": text}),
-        }
-    };
+    let side = |l| side(c.what, l);
     json!({"what": c.what, "present": side(&c.present), "base": side(&c.base), "wanted": side(&c.wanted)})
+}
+
+/// A part that can be chosen.
+fn hunk(h: &Hunk) -> Value {
+    match h.what {
+        "whole" => json!({"id": h.id, "what": h.what}),
+        what => json!({
+            "id": h.id,
+            "what": what,
+            "present": side(what, &h.present),
+            "wanted": side(what, &h.wanted),
+        }),
+    }
 }
 
 /// A plan or outcome.
@@ -95,6 +114,9 @@ pub fn outcome(o: &Outcome) -> Value {
             m.insert("result".to_owned(), json!(i.result));
             if let Some(to) = &i.moved_to {
                 put_path(&mut m, "moved_to", to.as_bstr());
+            }
+            if !i.hunks.is_empty() {
+                m.insert("hunks".to_owned(), i.hunks.iter().map(hunk).collect());
             }
             if !i.clashes.is_empty() {
                 m.insert("conflicts".to_owned(), i.clashes.iter().map(clash).collect());
@@ -136,6 +158,50 @@ pub fn change(c: &Change) -> Value {
     m.insert("binary".to_owned(), c.binary.into());
     m.insert("added".to_owned(), c.added.into());
     m.insert("removed".to_owned(), c.removed.into());
+    Value::Object(m)
+}
+
+/// Who made a change.
+pub fn by(b: &By) -> Value {
+    json!({
+        "who": b.who,
+        "session": b.session,
+        "sessions": b.sessions,
+        "turn": b.turn,
+        "tool": b.tool,
+        "call": b.call,
+        "agent": b.agent,
+        "evidence": b.evidence,
+        "operation": b.operation,
+    })
+}
+
+/// Who wrote each line.
+pub fn blame(b: &Blame) -> Value {
+    let lines: Vec<Value> = b
+        .lines
+        .iter()
+        .enumerate()
+        .map(|(n, l)| {
+            let v = &b.versions[l.version];
+            let mut m = Map::new();
+            m.insert("line".to_owned(), (n + 1).into());
+            let text = l.text.strip_suffix(b"\n").unwrap_or(&l.text);
+            m.insert("text".to_owned(), text.to_str_lossy().into());
+            if text.to_str().is_err() {
+                m.insert("text_base64".to_owned(), paths::base64(text).into());
+            }
+            m.insert("checkpoint".to_owned(), v.row.as_ref().map(|c| c.record.id.clone()).into());
+            m.insert("created".to_owned(), v.row.as_ref().map(|c| rfc3339(c.record.created_ms)).into());
+            put_path(&mut m, "path", v.path.as_bstr());
+            m.insert("by".to_owned(), by(&v.by));
+            Value::Object(m)
+        })
+        .collect();
+    let mut m = Map::new();
+    put_path(&mut m, "path", b.path.as_bstr());
+    m.insert("checkpoint".to_owned(), b.at.clone().into());
+    m.insert("lines".to_owned(), lines.into());
     Value::Object(m)
 }
 

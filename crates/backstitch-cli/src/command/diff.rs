@@ -26,6 +26,7 @@ pub fn run(cx: &Context, a: &table::Diff) -> Result<u8> {
         paths: inside::scope(&ws, &cx.folder, &a.paths)?,
         stat: a.stat || cx.ui.json,
         patch: a.patch,
+        binary: false,
     };
     let d = ws.diff(Some(from), to, &options, &cx.control())?;
     cx.progress.stop();

@@ -24,11 +24,23 @@ use crate::{
 
 type Writer = fn(&Workspace, &Checkpoint, &mut dyn Write, &Context) -> Result<u64>;
 
+/// What git cannot say is told.
+fn patch(ws: &Workspace, c: &Checkpoint, out: &mut dyn Write, cx: &Context) -> Result<u64> {
+    let (n, unsaid) = ws.export_patch(c, out, &cx.control())?;
+    for path in unsaid {
+        cx.ui.warn(&format!(
+            "{} is not in the patch: git knows no empty folders and one permission bit",
+            text::name(&path)
+        ));
+    }
+    Ok(n)
+}
+
 /// Writes a row as a folder, an archive, a patch or a bundle.
 pub fn run(cx: &Context, a: &Export) -> Result<u8> {
     let forms: [(&Option<PathBuf>, &str, Writer); 3] = [
         (&a.tar, "tar", |ws, c, out, cx| ws.export_tar(c, out, &cx.control())),
-        (&a.patch, "patch", |ws, c, out, cx| ws.export_patch(c, out, &cx.control())),
+        (&a.patch, "patch", patch),
         (&a.bundle, "bundle", |ws, c, out, cx| ws.export_bundle(c, out, &cx.control())),
     ];
     let chosen = forms.into_iter().find_map(|(f, form, w)| f.as_deref().map(|f| (f, form, w)));

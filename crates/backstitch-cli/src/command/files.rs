@@ -1,9 +1,10 @@
-//! `cat` and `log`
+//! `cat`, `log` and `blame`
 
 use std::os::unix::ffi::OsStrExt;
 
 use backstitch::{
     error::{Code, Error, Result},
+    history::{By, Entry},
     paths,
     record::Checkpoint,
     view,
@@ -15,7 +16,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     context::Context,
     inside,
-    table::{Cat, Log},
+    table::{Blame, Cat, Log},
     text::{self, Cell, ShortIds},
     ui::{put_path, style},
 };
@@ -71,17 +72,21 @@ pub fn log(cx: &Context, a: &Log) -> Result<u8> {
     let ws = cx.workspace()?;
     let path = inside::one(&ws, &inside::base(&ws, &cx.folder), &a.path)?;
     let mut found = ws.log(path.as_bstr())?;
-    found.truncate(a.limit.unwrap_or(usize::MAX));
     if let Some(s) = &cx.session {
-        found.retain(|(c, _)| c.record.session.as_ref() == Some(s));
+        found.retain(|e| e.checkpoint.record.session.as_ref() == Some(s));
     }
+    found.truncate(a.limit.unwrap_or(usize::MAX));
     cx.progress.stop();
     if cx.ui.json {
         let entries: Vec<Value> = found
             .iter()
-            .map(
-                |(c, change)| json!({"checkpoint": view::checkpoint(&ws, c), "change": view::change(change)}),
-            )
+            .map(|e| {
+                json!({
+                    "checkpoint": view::checkpoint(&ws, &e.checkpoint),
+                    "change": view::change(&e.change),
+                    "by": view::by(&e.by),
+                })
+            })
             .collect();
         let mut m = Map::new();
         put_path(&mut m, "path", path.as_bstr());
@@ -91,21 +96,92 @@ pub fn log(cx: &Context, a: &Log) -> Result<u8> {
     }
     let rows = cx.rows(&ws)?;
     let ids = ShortIds::of(&rows);
+    let many = several(found.iter().map(|e| &e.by));
     let table: Vec<Vec<Cell>> = found
         .iter()
-        .map(|(c, change)| {
+        .map(|Entry { checkpoint: c, change, by }| {
             let r = &c.record;
             let id = if cx.ui.verbose { &r.id } else { ids.short(&r.id) };
             let mut about = text::cut(&text::headline(c), 60);
             if let Some((a, b)) = change.mode_change {
                 about = format!("[mode {a:04o} → {b:04o}] {about}");
             }
+            if let Some(old) = &change.old_path {
+                about = format!("[was {}] {about}", text::name(old));
+            }
             vec![
                 Cell::styled(id, style::ID),
                 Cell::styled(text::age(r.created_ms, cx.ui.verbose), style::DIM).right(),
                 Cell::new(change.status.as_str()),
                 Cell::new(r.kind.as_str()),
+                Cell::styled(author(by, many), style::CHANGED),
                 Cell::new(about.trim_end()),
+            ]
+        })
+        .collect();
+    cx.ui.print(text::columns(&table, cx.ui.width(), cx.ui.colour))?;
+    Ok(0)
+}
+
+/// More than one session is among them, so that each is named.
+fn several<'a>(by: impl Iterator<Item = &'a By>) -> bool {
+    let mut all: Vec<&str> = by.filter_map(|b| b.session.as_deref()).collect();
+    all.sort_unstable();
+    all.dedup();
+    all.len() > 1
+}
+
+/// `turn 3 write (helper)`, `restore`, `outside`.
+fn author(by: &By, several: bool) -> String {
+    let session = by.session.as_deref().filter(|_| several).map(|s| format!("{s}/")).unwrap_or_default();
+    let said = match by.who {
+        "turn" => {
+            let mut said = format!("{session}turn {}", by.turn.unwrap_or(0));
+            for (before, word, after) in [(" ", &by.tool, ""), (" (", &by.agent, ")")] {
+                if let Some(w) = word {
+                    said.push_str(&format!("{before}{w}{after}"));
+                }
+            }
+            said
+        }
+        "shared" => by.sessions.join(" or "),
+        who => who.to_owned(),
+    };
+    text::tame(&said)
+}
+
+/// Who wrote each line.
+pub fn blame(cx: &Context, a: &Blame) -> Result<u8> {
+    let ws = cx.workspace()?;
+    let path = inside::one(&ws, &inside::base(&ws, &cx.folder), &a.path)?;
+    let rows = cx.rows(&ws)?;
+    let at = a.at.as_ref().map(|name| cx.find(&rows, name)).transpose()?;
+    let b = ws.blame(path.as_bstr(), at)?;
+    cx.progress.stop();
+    if cx.ui.json {
+        cx.ui.document(view::blame(&b))?;
+        return Ok(0);
+    }
+    let ids = ShortIds::of(&rows);
+    let many = several(b.lines.iter().map(|l| &b.versions[l.version].by));
+    let table: Vec<Vec<Cell>> = b
+        .lines
+        .iter()
+        .enumerate()
+        .map(|(n, l)| {
+            let v = &b.versions[l.version];
+            let (id, age) = match &v.row {
+                Some(c) if cx.ui.verbose => (c.record.id.as_str(), text::age(c.record.created_ms, true)),
+                Some(c) => (ids.short(&c.record.id), text::age(c.record.created_ms, false)),
+                None => ("", "not recorded".to_owned()),
+            };
+            let line = l.text.strip_suffix(b"\n").unwrap_or(&l.text).to_str_lossy();
+            vec![
+                Cell::styled(id, style::ID),
+                Cell::styled(author(&v.by, many), style::CHANGED),
+                Cell::styled(age, style::DIM).right(),
+                Cell::new((n + 1).to_string()).right(),
+                Cell::new(text::tame(&line)),
             ]
         })
         .collect();

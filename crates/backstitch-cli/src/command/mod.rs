@@ -7,6 +7,7 @@ mod export;
 mod files;
 mod gc;
 mod health;
+mod hunks;
 mod list;
 mod operations;
 mod restore;
@@ -35,6 +36,7 @@ pub fn run(cx: &Context, command: Command) -> Result<u8> {
         Command::Diff(a) => diff::run(cx, &a),
         Command::Cat(a) => files::cat(cx, &a),
         Command::Log(a) => files::log(cx, &a),
+        Command::Blame(a) => files::blame(cx, &a),
         Command::Restore(a) => restore::run(cx, a),
         Command::Rewind(a) => rewind::run(cx, a, rewind::Reach::Since),
         Command::Revert(a) => rewind::run(cx, a, rewind::Reach::Only),

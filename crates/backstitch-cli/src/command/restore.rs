@@ -10,6 +10,7 @@ use backstitch::{
 
 use bstr::ByteSlice;
 
+use super::hunks;
 use crate::{
     ask,
     context::{Context, PARTIAL},
@@ -21,14 +22,16 @@ use crate::{
 
 /// Makes the covered paths what a checkpoint holds.
 pub fn run(cx: &Context, a: Restore) -> Result<u8> {
-    for (given, name, what) in [
-        (a.hunks, "--hunks", "choosing hunk by hunk"),
-        (a.git_state, "--git-state", "restoring HEAD, index and refs"),
-    ] {
-        if given {
-            return Err(Error::new(Code::Usage, format!("{name}: {what} is not available in this version"))
-                .hint("leave the option out; nothing was changed"));
-        }
+    if a.git_state {
+        return Err(Error::new(
+            Code::Usage,
+            "--git-state: restoring HEAD, index and refs is not available in this version",
+        )
+        .hint("leave the option out; nothing was changed"));
+    }
+    if a.hunks && !a.dry_run && !cx.ui.can_ask {
+        return Err(Error::new(Code::Usage, "--hunks asks, and there is nobody to ask")
+            .hint("`--hunks --dry-run` lists the hunks, `--hunk ID` restores one; nothing was changed"));
     }
     let ws = cx.workspace()?;
     let rows = cx.rows(&ws)?;
@@ -48,7 +51,25 @@ pub fn run(cx: &Context, a: Restore) -> Result<u8> {
         force: a.force,
         outside: a.outside,
         session: cx.surroundings.session.clone(),
+        hunks: (!a.hunk.is_empty()).then_some(a.hunk),
+        list_hunks: a.hunks,
     };
+    if a.hunks && !a.dry_run {
+        let preview = ws.restore(target, &Options { dry_run: true, ..options.clone() }, &cx.control())?;
+        cx.progress.clear();
+        let chosen = hunks::ask(cx, &preview.items)?;
+        if chosen.is_empty() {
+            cx.ui.note("Nothing was chosen; nothing was changed.");
+            return Ok(0);
+        }
+        // What is named by its id is what was looked at.
+        options.hunks = Some(chosen);
+        options.plan = None;
+        options.list_hunks = false;
+        let out = ws.restore(target, &options, &cx.control())?;
+        cx.progress.stop();
+        return finish(&cx.ui, &out, "undo");
+    }
     // Who names a plan has seen it.
     if cx.ui.can_ask && !a.yes && !a.dry_run && options.plan.is_none() {
         let preview = ws.restore(target, &Options { dry_run: true, ..options.clone() }, &cx.control())?;
@@ -140,6 +161,8 @@ fn why(reason: &str) -> String {
         "shared" => "another session's tool ran at the same time",
         "changed-between" => "changed by somebody else between two of the session's changes",
         "unattributed" => "changed outside the session's tool calls; --include-unattributed takes it back",
+        "not-chosen" => "not chosen",
+        "part" => "in part",
         "merged" => "merged with what was changed since",
         "type" => "of another type now",
         "binary" => "changed since by somebody else, and not text that could be merged",
@@ -196,6 +219,7 @@ pub fn tell(ui: &Ui, out: &Outcome, back: &str) -> Result<()> {
         ui.print(text::columns(&rows, None, ui.colour))?;
         for i in items.iter().take(most) {
             clashes(ui, i)?;
+            hunks::list(ui, i)?;
         }
         if items.len() > most {
             ui.line(format!("  and {} more; -v lists them", items.len() - most))?;

@@ -72,6 +72,7 @@ fn two_is_wrong_usage() {
         &["cat", "nocolon"],
         &["cat", "@:"],
         &["restore", "@", "--hunks"],
+        &["restore", "@", "--hunks", "--hunk", "x"],
         &["restore", "@", "--git-state"],
         &["restore", "@~x"],
         &["log", ""],

@@ -87,3 +87,76 @@ fn a_file_that_is_there_stays() {
         "{run}"
     );
 }
+
+#[test]
+fn a_patch_of_everything_is_taken_by_git() {
+    backstitch_testkit::require!(has_program("git"), "needs git");
+    let w = World::new();
+    w.write("big", vec![7; 3 << 20]);
+    w.write(
+        "noise",
+        (0..70_000u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect::<Vec<_>>(),
+    );
+    w.write("file to link", "text\n");
+    w.write("name with spaces.txt", "a\nb\n");
+    w.write("folder to file/x", "x");
+    w.write("bin moved", [0; 5000]);
+    w.write("end", "no newline");
+    w.write("gone.bin", b"\0gone");
+    std::os::unix::fs::symlink("a.txt", w.path("link to file")).unwrap();
+    std::os::unix::fs::symlink("a.txt", w.path("link")).unwrap();
+    let first = w.save(&[]);
+    w.write("bin", b"\0\xff changed");
+    w.write("big", vec![8; 2 << 20]);
+    w.write("noise", "");
+    for (gone, content) in [("file to link", None), ("link to file", Some("now\n")), ("link", None)] {
+        fs::remove_file(w.path(gone)).unwrap();
+        match content {
+            Some(text) => w.write(gone, text),
+            None => std::os::unix::fs::symlink("run.sh", w.path(gone)).unwrap(),
+        }
+    }
+    w.write("name with spaces.txt", "a\nB\n");
+    fs::remove_dir_all(w.path("folder to file")).unwrap();
+    w.write("folder to file", "y");
+    fs::remove_file(w.path("sub/b.txt")).unwrap();
+    fs::remove_dir(w.path("sub")).unwrap();
+    w.write("file to folder/deep/x", b"\0x");
+    fs::rename(w.path("bin moved"), w.path("bin there")).unwrap();
+    w.write("end", "no newline still");
+    fs::remove_file(w.path("gone.bin")).unwrap();
+    w.write("new empty", "");
+    w.write("new.bin", b"\0new");
+    w.write("caf\u{e9}\n", "odd name\n");
+    w.chmod("a.txt", 0o755);
+    fs::create_dir(w.path("empty folder")).unwrap();
+    w.chmod("name with spaces.txt", 0o640);
+    let second = w.save(&[]);
+    let want = TreeModel::read(&w.ws).unwrap().filter(|p, _| p != b"empty folder");
+    let file = w.top.join("x.patch");
+    let v = w.json(&["export", &second, "--patch", file.to_str().unwrap()]);
+    assert!(v["warnings"].to_string().contains("empty folder is not in the patch"), "{v}");
+    let out = w.top.join("out");
+    w.json(&["export", &first, out.to_str().unwrap()]);
+    let git = Git::new().unwrap();
+    git.run(&out, ["apply", file.to_str().unwrap()]).unwrap();
+    want.assert_same(&TreeModel::read(&out).unwrap(), &Compare::as_git(), "the patched folder");
+    // And back; git itself loses a change of type between file and link there, also of its own patches.
+    git.run(&out, ["apply", "-R", file.to_str().unwrap()]).unwrap();
+    let back = w.top.join("back");
+    w.json(&["export", &first, back.to_str().unwrap()]);
+    let others = |m: TreeModel| m.filter(|p, _| p != b"link to file" && p != b"file to link");
+    let (want, found) = (others(TreeModel::read(&back).unwrap()), others(TreeModel::read(&out).unwrap()));
+    want.assert_same(&found, &Compare::as_git(), "reversed");
+    // The first one, from nothing.
+    let v = w.json(&["export", &first, "--patch", w.top.join("all.patch").to_str().unwrap()]);
+    assert!(v["warnings"].is_null() || v["warnings"].as_array().unwrap().is_empty(), "{v}");
+    let fresh = w.top.join("fresh");
+    fs::create_dir(&fresh).unwrap();
+    git.run(&fresh, ["apply", "../all.patch"]).unwrap();
+    TreeModel::read(&back).unwrap().assert_same(
+        &TreeModel::read(&fresh).unwrap(),
+        &Compare::as_git(),
+        "made anew",
+    );
+}

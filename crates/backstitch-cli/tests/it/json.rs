@@ -103,6 +103,9 @@ fn session(w: &World, add: &mut dyn FnMut(&'static str, Value)) {
     add("session show", shown);
     add("rewind", run(&["rewind", "1"]));
     reverted(w, add);
+    let mut blame = w.json(&["blame", "notes.txt"]);
+    blame["lines"].as_array_mut().unwrap().truncate(2);
+    add("blame", blame);
     add("session fork", w.json(&["session", "fork", "7f3b", "--from", "7f3a/prompt:1"]));
     add("session end", w.json(&["session", "end", "7f3b"]));
     w.json(&["checkpoint", "--session", "scratch"]);
@@ -169,6 +172,9 @@ fn every_command_of_the_contract_has_its_shape() {
     holds(&d["session list"]["sessions"][0], "id parent ended created last rows turns open_turn");
     holds(&d["session show"], "session checkpoints");
     holds(&d["rewind"], "takes_back");
+    holds(&d["log"]["entries"][0], "checkpoint change by");
+    holds(&d["blame"]["lines"][0], "line text checkpoint created path by");
+    holds(&d["blame"]["lines"][0]["by"], "who session turn tool call agent evidence operation");
     holds(&d["revert"]["items"][0]["conflicts"][0], "what present base wanted");
     for name in ["restore", "rewind", "revert", "undo", "redo"] {
         holds(&d[name], "operation dry_run plan target safety items counts verified partial");

@@ -56,8 +56,8 @@ fn rows() {
     w.shows(
         &["log", "a.txt"],
         "
-01k3w8v7q2zc5n01  0s ago  M  manual  Fix the\u{fffd}[31m parser
-01k3w8v7q2zc5n02  0s ago  A  manual  start",
+01k3w8v7q2zc5n01  0s ago  M  manual  outside  Fix the\u{fffd}[31m parser
+01k3w8v7q2zc5n02  0s ago  A  manual  outside  start",
     );
     let text = w.text(&["show", "@"]);
     for line in [

@@ -64,6 +64,7 @@ fn help_of_every_command() {
         "diff",
         "cat",
         "log",
+        "blame",
         "restore",
         "rewind",
         "revert",

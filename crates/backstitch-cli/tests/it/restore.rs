@@ -158,3 +158,57 @@ fn a_hostile_tree_comes_back_through_the_program() {
         edited.assert_same(&TreeModel::read(&w.ws).unwrap(), &Compare::default(), "after undo");
     }
 }
+
+#[test]
+fn hunks_by_their_ids() {
+    let (w, id) = World::recorded();
+    let after = "ONE\ntwo\nthree\n1\n2\n3\n4\nFOUR\n";
+    w.write("a.txt", after);
+    w.write("new.txt", "new\n");
+    let v = w.json(&["restore", &id, "--hunks", "--dry-run"]);
+    let a = &v["items"][0];
+    assert_eq!((&a["path"], &a["hunks"][0]["what"]), (&"a.txt".into(), &"lines".into()));
+    assert_eq!(a["hunks"][0]["present"], serde_json::json!({"line": 1, "lines": 1, "text": "ONE\n"}));
+    assert_eq!(v["items"][1]["hunks"][0]["what"], "whole");
+    let ids: Vec<&str> = a["hunks"].as_array().unwrap().iter().map(|h| h["id"].as_str().unwrap()).collect();
+    assert_eq!(ids.len(), 2);
+    let text = w.text(&["restore", &id, "--hunks", "--dry-run"]);
+    assert!(
+        text.contains(&format!("  hunk {} of a.txt\n  @@ -1,1 +1,1 @@\n  -ONE\n  +one\n", ids[0])),
+        "{text}"
+    );
+    let v = w.json(&["restore", &id, "--hunk", ids[0]]);
+    assert_eq!(w.read("a.txt"), after.replace("ONE", "one"));
+    assert!(w.exists("new.txt"));
+    assert_eq!((&v["partial"], &v["items"][1]["reason"]), (&false.into(), &"not-chosen".into()));
+    w.json(&["undo"]);
+    assert_eq!(w.read("a.txt"), after);
+    assert_eq!(
+        w.fails(5, &["restore", &id, "--hunk", &format!("{},0123", ids[0])])["list"],
+        serde_json::json!(["0123"])
+    );
+    w.json(&["restore", &id, "--hunk", &ids.join(",")]);
+    assert_eq!(w.read("a.txt"), "one\ntwo\nthree\n");
+}
+
+#[test]
+fn a_pattern_or_path_that_means_nothing_is_named() {
+    let (w, id) = World::recorded();
+    for args in [
+        &["restore", &id, "--glob", "*.nothing"][..],
+        &["diff", "--", "nowhere"],
+        &["diff", &id, &id, "--", "sub", "nowhere"],
+    ] {
+        let e = w.fails(4, args);
+        assert_eq!(e["code"], "no-such-path", "{args:?}");
+        assert!(
+            e["message"].as_str().unwrap().contains(if args[0] == "diff" { "nowhere" } else { "*.nothing" }),
+            "{e}"
+        );
+    }
+    // What only one side holds, or nothing changed in, is there.
+    w.write("new.txt", "x");
+    w.json(&["diff", "--", "new.txt", "a.txt", "sub"]);
+    w.json(&["restore", &id, "--glob", "new.*", "--dry-run"]);
+    w.json(&["restore", &id, "--glob", "*.sh", "--dry-run"]);
+}

@@ -204,3 +204,14 @@ fn turns_taken_back_are_kept_and_hidden() {
     w.json(&["redo"]);
     assert_eq!(Agent { w: &w, id: "s" }.begin("k4")["turn"], 4);
 }
+
+#[test]
+fn a_pattern_or_path_that_means_nothing_is_named() {
+    let w = worked();
+    for command in ["rewind", "revert"] {
+        assert_eq!(w.fails(4, &[command, "1", "--glob", "*.nothing"])["path"], "*.nothing");
+        assert_eq!(w.fails(4, &[command, "1", "--", "nowhere"])["path"], "nowhere");
+    }
+    // What the session removed, and what it never touched.
+    w.json(&["rewind", "1", "--dry-run", "--", "sub/b.txt", "bin"]);
+}

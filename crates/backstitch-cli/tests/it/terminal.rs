@@ -315,3 +315,45 @@ fn a_signal_in_the_middle_of_a_restore_puts_everything_back() {
         backstitch_testkit::skip::skip("signal in a restore", "strace cannot trace here");
     }
 }
+
+#[test]
+fn hunk_by_hunk() {
+    let (w, id) = World::recorded();
+    let after = "ONE\ntwo\nthree\n1\n2\n3\n4\nFOUR\n";
+    let start = || {
+        w.write("a.txt", after);
+        w.write("new.txt", "new\n");
+        Session::start(&w, &["restore", &id, "--hunks"])
+    };
+    let mut s = start();
+    s.until(Some("(1/2) Restore this hunk [y,n,q,a,d,?]? "));
+    s.answer("?\n");
+    s.until(Some("leave it as it is"));
+    s.answer("n\n");
+    s.until(Some("(2/2) Restore this hunk"));
+    s.answer("y\n");
+    s.until(Some("Restore this path"));
+    s.answer("n\n");
+    let (code, seen) = s.end();
+    assert_eq!(code, Some(0), "{seen}");
+    assert_eq!(w.read("a.txt"), "ONE\ntwo\nthree\n");
+    assert!(w.exists("new.txt"));
+    // All of one path, and no more.
+    let mut s = start();
+    s.until(Some("(1/2)"));
+    s.answer("a\n");
+    s.until(Some("Restore this path"));
+    s.answer("q\n");
+    assert_eq!(s.end().0, Some(0));
+    assert_eq!((w.read("a.txt").as_str(), w.exists("new.txt")), ("one\ntwo\nthree\n", true));
+    // None.
+    let mut s = start();
+    s.until(Some("(1/2)"));
+    s.answer("d\n");
+    s.until(Some("Restore this path"));
+    s.answer("\n");
+    let (code, seen) = s.end();
+    assert_eq!(code, Some(0), "{seen}");
+    assert!(seen.contains("Nothing was chosen"), "{seen}");
+    assert_eq!(w.read("a.txt"), after);
+}

@@ -17,6 +17,14 @@ const STORED_MAX: usize = 0xffff;
 /// Flush markers, block headers, trailer.
 const SLACK: usize = 64;
 
+/// A whole zlib stream of `data`, as objects and git's binary patches hold it.
+pub fn zlib(data: &[u8]) -> Vec<u8> {
+    let mut out = vec![0; Deflater::bound(data.len())];
+    let n = Deflater::new().zlib(data, &mut out);
+    out.truncate(n);
+    out
+}
+
 /// A reusable compressor, about 310 KB.
 pub(crate) struct Deflater {
     encoder: Quick,

@@ -1,6 +1,7 @@
 //! The engine from its public API.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod blame;
 mod cases_k1;
 mod cases_k10;
 mod cases_k11;
@@ -12,6 +13,7 @@ mod cases_k6;
 mod cases_k7;
 mod cases_k8;
 mod cases_k9;
+mod hunks;
 mod merge;
 mod privacy;
 mod property;
