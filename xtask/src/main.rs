@@ -3,6 +3,7 @@
 //!
 //! Everything here runs the product from outside, as a process. Nothing here is published.
 
+mod agents;
 mod args;
 mod bench;
 mod campaign;
@@ -22,6 +23,7 @@ type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Resu
 type Task = fn(&Parsed) -> Result<bool>;
 
 const TASKS: &[(&Command, Task)] = &[
+    (&agents::COMMAND, agents::run),
     (&test::COMMAND, test::run),
     (&seeds::COMMAND, seeds::run),
     (&campaign::COMMAND, campaign::run),
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         let asked = matches!(first.as_str(), "" | "help" | "-h" | "--help");
         return if asked { ExitCode::SUCCESS } else { ExitCode::from(2) };
     };
+    let words = if first == agents::COMMAND.name { agents::spelled(words) } else { words.collect() };
     let parsed = match command.parse(words) {
         Ok(Some(parsed)) => parsed,
         Ok(None) => return ExitCode::SUCCESS,

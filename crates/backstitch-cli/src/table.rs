@@ -9,7 +9,7 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::{Args, Parser, Subcommand, ValueHint};
 
 use self::words::recordable;
-pub use self::words::{Color, Kind, OnConflict, Page, Retention, Scope, Status};
+pub use self::words::{Agent, Color, Kind, OnConflict, Page, Retention, Scope, Status};
 
 /// Checkpoint and rewind for folders that coding agents work in.
 ///
@@ -195,6 +195,17 @@ pub enum Command {
     Stores(Stores),
     /// Attach the store of a folder that was moved here.
     Relink(Relink),
+    /// Take an agent's hook payload on standard input: what an installed agent calls.
+    ///
+    /// Never fails and never blocks the agent: whatever happens, it ends with exit code 0, and standard output is empty or what
+    /// the client reads. Problems are told on standard error and in `hooks.log` in the base folder of all stores.
+    Hook(Hook),
+    /// Write an agent's configuration, so that its work is recorded. Shows the change first.
+    ///
+    /// Done twice, it changes nothing. `uninstall` takes it out again, byte for byte.
+    Install(Install),
+    /// Take out of an agent's configuration what `install` wrote.
+    Uninstall(Install),
     /// Print a reference page, in Markdown.
     #[command(hide = true)]
     Reference(Reference),
@@ -710,6 +721,34 @@ pub struct Man {
     /// Write one page for each command into this folder.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub out: Option<PathBuf>,
+}
+
+/// `hook`
+#[derive(Args, Debug)]
+pub struct Hook {
+    /// The agent.
+    #[arg(value_name = "AGENT")]
+    pub agent: String,
+    /// The event, as the client names it [default: as the payload says].
+    #[arg(value_name = "EVENT")]
+    pub event: Option<String>,
+}
+
+/// `install`, `uninstall`
+#[derive(Args, Debug)]
+pub struct Install {
+    /// The agent.
+    #[arg(value_name = "AGENT")]
+    pub agent: Agent,
+    /// The project's configuration, for everybody who works in it [default: the user's, for every project].
+    #[arg(long)]
+    pub project: bool,
+    /// Show the change; write nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Do not ask.
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// `reference`

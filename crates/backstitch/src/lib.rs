@@ -66,7 +66,7 @@ pub mod meta;
 mod moves;
 pub mod names;
 pub mod operation;
-mod patch;
+pub mod patch;
 pub mod paths;
 pub mod place;
 pub mod plan;

@@ -7,7 +7,7 @@ use imara_diff::{InternedInput, sources::byte_lines};
 use crate::{diff::Change, merge, tree::Node};
 
 /// Unified hunks with three lines of context, lines added, lines removed.
-pub(crate) fn lines(old: &[u8], new: &[u8]) -> (Vec<u8>, u64, u64) {
+pub fn lines(old: &[u8], new: &[u8]) -> (Vec<u8>, u64, u64) {
     const CONTEXT: u32 = 3;
     let input = InternedInput::new(byte_lines(old), byte_lines(new));
     let list = merge::hunks(&input);

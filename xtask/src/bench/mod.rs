@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: us, git's own way and the bare system in turn on the same trees, as ratios.
 
 mod contenders;
+mod hooks;
 mod machine;
 mod report;
 mod rounds;
@@ -73,6 +74,11 @@ pub const COMMAND: Command = Command {
             value: Some("DIR"),
             help: "where to work; not in a git work tree (the folder for temporary files)",
         },
+        Opt {
+            name: "--hooks",
+            value: None,
+            help: "instead: the hook processes that an agent waits for, over --rounds turns (200)",
+        },
         Opt { name: "--keep", value: None, help: "keep the working folder" },
         Opt { name: "--json", value: Some("FILE"), help: "write every figure to this file" },
         Opt { name: "--gate", value: None, help: "fail if a figure misses its goal" },
@@ -120,6 +126,11 @@ pub fn run(options: &Parsed) -> Result<bool> {
     let dir = base.join(format!("backstitch-bench-{}", std::process::id()));
     fs::create_dir_all(&dir)?;
     let dir = dir.canonicalize()?;
+    if options.has("--hooks") {
+        let good = hooks::run(&binary, &dir, options.value("--rounds", 200)?, options.has("--gate"))?;
+        fs::remove_dir_all(&dir)?;
+        return Ok(good);
+    }
     println!("{}", machine::describe(&dir));
 
     let rounds: usize = options.value("--rounds", 7)?;

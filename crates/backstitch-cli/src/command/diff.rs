@@ -157,7 +157,8 @@ fn stat(ui: &Ui, changes: &[Change]) -> String {
     out + &format!("{}; {} added, {} removed\n", total(changes), text::count(added, "line"), removed)
 }
 
-fn patch(ui: &Ui, bytes: &[u8]) -> Result<()> {
+/// Lines of a patch, in colours where there are some.
+pub fn patch(ui: &Ui, bytes: &[u8]) -> Result<()> {
     if !ui.colour {
         return ui.raw(bytes);
     }

@@ -1,5 +1,6 @@
 //! The commands: from what was typed to the library, and from its outcome to text or JSON.
 
+mod agents;
 mod checkpoint;
 mod config;
 mod diff;
@@ -78,5 +79,8 @@ pub fn run(cx: &Context, command: Command) -> Result<u8> {
         Command::Stores(Stores::Delete(a)) => stores::remove(cx, &a, false),
         Command::Stores(Stores::Purge(a)) => stores::remove(cx, &a, true),
         Command::Relink(a) => stores::relink(cx, &a),
+        Command::Hook(a) => agents::hook(cx, &a),
+        Command::Install(a) => agents::install(cx, &a, true),
+        Command::Uninstall(a) => agents::install(cx, &a, false),
     }
 }

@@ -3,6 +3,32 @@
 use backstitch::{record, undo};
 use clap::{ValueEnum, builder::ValueParser};
 
+/// A client that has hooks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Agent {
+    /// Claude Code.
+    #[value(alias = "claude-code")]
+    Claude,
+    /// Codex.
+    Codex,
+    /// Gemini CLI.
+    #[value(alias = "gemini-cli")]
+    Gemini,
+    /// opencode.
+    Opencode,
+}
+
+impl From<Agent> for backstitch_agents::Agent {
+    fn from(a: Agent) -> Self {
+        match a {
+            Agent::Claude => backstitch_agents::Agent::Claude,
+            Agent::Codex => backstitch_agents::Agent::Codex,
+            Agent::Gemini => backstitch_agents::Agent::Gemini,
+            Agent::Opencode => backstitch_agents::Agent::Opencode,
+        }
+    }
+}
+
 /// When to use colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Color {

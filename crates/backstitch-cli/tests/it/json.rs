@@ -56,6 +56,13 @@ fn documents() -> (World, Map<String, Value>) {
     add("disable", w.json(&["disable"]));
     add("enable", w.json(&["enable"]));
     add("stores list", w.json(&["stores", "list"]));
+    for name in ["install", "uninstall"] {
+        let mut v = w.json(&[name, "opencode"]);
+        v["files"][0]["diff"] = "…".into();
+        // Where the program is not on the search path, another note says so.
+        v["notes"].as_array_mut().unwrap().truncate(1);
+        add(name, v);
+    }
     let mut script = w.json(&["completions", "bash"]);
     script["script"] = "…".into();
     add("completions", script);

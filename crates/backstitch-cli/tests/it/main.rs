@@ -1,6 +1,7 @@
 //! One runner; a file per concern. The library has its own tests: these prove what is seen from outside.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod agents;
 mod blame;
 mod checkpoint;
 mod configuration;

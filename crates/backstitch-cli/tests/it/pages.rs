@@ -90,6 +90,9 @@ fn help_of_every_command() {
         "disable",
         "stores",
         "relink",
+        "hook",
+        "install",
+        "uninstall",
     ] {
         assert!(help.contains(&format!("\n  {name} ")), "{name}: {help}");
         let run = w.run(&[name, "--help"]);
