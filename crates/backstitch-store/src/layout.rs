@@ -72,9 +72,6 @@ pub(crate) fn steps(
     let mut order: Vec<usize> = (0..live.len()).filter(|p| !stay(&inventory.packs[*p])).collect();
     order.sort_by_key(|p| live[*p]);
     let joinable: Vec<usize> = order.iter().copied().filter(|p| live[*p] > 0 && live[*p] < FULL).collect();
-    let sizes: Vec<u64> = joinable.iter().map(|p| live[*p]).collect();
-    let mut joined = joinable[..rollup(&sizes)].to_vec();
-
     let mut out = Step::default();
     let mut small = Vec::new();
     for (n, file) in inventory.loose.iter().enumerate() {
@@ -85,14 +82,19 @@ pub(crate) fn steps(
             small.push(n);
         }
     }
+    let mut joined = join(&joinable, &live, None);
+    // Together they are one more pack to be joined with others; a few of them come along where there is one anyway.
+    if small.len() >= LOOSE_MIN || !(joined.is_empty() || small.is_empty()) {
+        joined = join(&joinable, &live, Some(small.iter().map(|n| inventory.loose[*n].len).sum()));
+    } else {
+        small.clear();
+    }
+
     let mut steps = Vec::new();
     if !out.loose.is_empty() {
         steps.push(out);
     }
     let alone: Vec<usize> = order.iter().copied().filter(|p| must_go(*p) && !joined.contains(p)).collect();
-    if joined.is_empty() && small.len() < LOOSE_MIN {
-        small.clear();
-    }
     // The oldest first: what later objects build on comes before them.
     joined.sort_by_key(|p| (inventory.packs[*p].modified, *p));
     let mut step = Step::default();
@@ -114,6 +116,16 @@ pub(crate) fn steps(
     }
     steps.retain(|s| !s.packs.is_empty() || !s.loose.is_empty());
     steps
+}
+
+/// The packs among `order` (the smallest first) that are to become one, together with loose objects of `loose` bytes.
+fn join(order: &[usize], live: &[u64], loose: Option<u64>) -> Vec<usize> {
+    let mut sizes: Vec<(u64, Option<usize>)> = order.iter().map(|p| (live[*p], Some(*p))).collect();
+    if let Some(bytes) = loose {
+        sizes.insert(sizes.partition_point(|(size, _)| *size < bytes), (bytes, None));
+    }
+    let bytes: Vec<u64> = sizes.iter().map(|(size, _)| *size).collect();
+    sizes[..rollup(&bytes)].iter().filter_map(|(_, p)| *p).collect()
 }
 
 /// How many of the smallest packs are to become one so that each of the others has [`FACTOR`] times the bytes of all that

@@ -158,7 +158,6 @@ impl<'a> Sweeper<'a> {
                 gone.end = End::Busy;
                 break;
             };
-            let start = Instant::now();
             if let Some((marks, keep)) = &mut guard {
                 if !self.catch_up(marks, FEW)? {
                     continue;
@@ -168,8 +167,13 @@ impl<'a> Sweeper<'a> {
                     break;
                 }
             }
+            // However slow it goes, something does.
+            let start = Instant::now();
+            let mut some = false;
+            let mut more = || !std::mem::replace(&mut some, true) || start.elapsed() < SLICE;
             let mut doomed = Vec::new();
-            while start.elapsed() < SLICE
+            while packs.peek().is_some()
+                && more()
                 && let Some(file) = packs.next()
             {
                 // Written anew under its own name: the old file went with that.
@@ -180,8 +184,9 @@ impl<'a> Sweeper<'a> {
                 gone.bytes += file.disk;
                 gone.packs += 1;
             }
-            while start.elapsed() < SLICE
-                && packs.peek().is_none()
+            while packs.peek().is_none()
+                && loose.peek().is_some()
+                && more()
                 && let Some(file) = loose.next()
             {
                 remove(&file.path)?;

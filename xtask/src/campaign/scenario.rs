@@ -264,7 +264,7 @@ impl Scenario {
             Operation::Gc => {
                 self.next(&["gc"])?;
                 let told = self.next(&["gc", "--dry-run"])?;
-                if told["garbage_objects"] != 0 || told["checkpoints"] != 0 || told["freed_bytes"] != 0 {
+                if told["garbage_objects"] != 0 || told["checkpoints"] != 0 {
                     return Err(format!("a second collection leaves something to free: {told}").into());
                 }
                 if self.left_in_store() > 0 {
