@@ -269,6 +269,14 @@ pub(crate) fn versions(
         if !cover.in_scope(path.as_bstr()) {
             continue;
         }
+        // Most rows hold the same tree as the one after them.
+        if let Some((state, Some(later))) = &mut now
+            && looks[*later].get(odb)?.0.files == root.files
+            && (state.0.is_some() || cover.covers(path.as_bstr()))
+        {
+            *later = n;
+            continue;
+        }
         let entry = tree::lookup(odb, root.files, path.as_bstr())?;
         if entry.is_none() && !cover.covers(path.as_bstr()) {
             continue;

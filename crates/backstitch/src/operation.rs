@@ -396,8 +396,10 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
         (i.path.clone(), put)
     });
     let mut scratch = live.writer.scratch();
-    for bytes in plan.contents.values() {
-        live.writer.blob(&mut scratch, bytes)?;
+    for i in plan.items.iter().filter(|i| todo(i)) {
+        if let Some(bytes) = i.to.as_ref().and_then(|s| s.node.oid()).and_then(|o| plan.contents.get(&o)) {
+            live.writer.blob(&mut scratch, bytes)?;
+        }
     }
     let (_, after) = live.root(live.trees().edit(&live.writer, &mut scratch, edits)?)?;
     let (items_blob, _) = live.writer.blob(&mut scratch, &plan::encode_items(&plan.items))?;
