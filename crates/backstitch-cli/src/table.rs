@@ -206,6 +206,9 @@ pub enum Command {
     Install(Install),
     /// Take out of an agent's configuration what `install` wrote.
     Uninstall(Install),
+    /// Fill the row of a turn that was begun with `--no-wait`; started by that command.
+    #[command(hide = true)]
+    Capture(Capture),
     /// Print a reference page, in Markdown.
     #[command(hide = true)]
     Reference(Reference),
@@ -492,12 +495,25 @@ pub struct TurnBegin {
     /// Id of the conversation's entry, where it is known already.
     #[arg(long, value_name = "ID", allow_hyphen_values = true)]
     pub entry: Option<String>,
-    /// Return when the row is recorded: this is always so on the command line.
+    /// Return when the row is recorded [default].
     #[arg(long, conflicts_with = "no_wait")]
     pub wait: bool,
-    /// For hosts that cannot wait: understood, but a command that has ended records nothing, so it waits all the same.
+    /// Return at once: the row has its id and is a gap until another process, started here, has recorded it. `tool before`
+    /// waits for that one.
     #[arg(long)]
     pub no_wait: bool,
+    /// The host cannot hold its tools back: what changes from now on is never taken for the state before the turn, and the
+    /// row says `"gated": false`.
+    #[arg(long, requires = "no_wait")]
+    pub ungated: bool,
+}
+
+/// `capture`
+#[derive(Args, Debug)]
+pub struct Capture {
+    /// The row.
+    #[arg(value_name = "ID")]
+    pub id: String,
 }
 
 /// `turn end`
@@ -526,6 +542,9 @@ pub struct TurnBind {
 #[derive(Debug, Subcommand)]
 pub enum Tool {
     /// Record the state before a tool call: of the paths that it names, else of the whole workspace.
+    ///
+    /// Without paths it waits for the checkpoint of the turn, up to `gate_timeout`; then the row is a gap, and the exit code
+    /// is 3.
     Before(ToolCall),
     /// Record the state after a tool call; the paths of its `before` are looked at again.
     After(ToolCall),

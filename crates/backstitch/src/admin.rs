@@ -66,6 +66,9 @@ impl Workspace {
             "recovered": self.recovered,
             "damaged": [],
         });
+        if let Some(m) = out.as_object_mut().filter(|_| self.is_unbounded()) {
+            m.insert("not_covered".into(), self.largest_uncovered().into());
+        }
         let Some(m) = out.as_object_mut().filter(|_| self.has_store()) else { return Ok(out) };
         let rows = self.rows()?;
         let sessions: HashSet<&str> = rows.all.iter().filter_map(|c| c.record.session.as_deref()).collect();
@@ -77,6 +80,11 @@ impl Workspace {
         m.insert("damaged".into(), rows.damaged.iter().map(|(n, w)| json!({"row": n, "why": w})).collect());
         if let Some(last) = rows.newest() {
             m.insert("last".into(), view::checkpoint(self, last));
+        }
+        if self.is_wide(&rows) {
+            m.insert("scope".into(), "touched".into());
+            m.insert("not_covered".into(), self.largest_uncovered().into());
+        } else if let Some(last) = rows.all.iter().rev().find(|c| c.record.covers.is_none()) {
             let odb = self.odb()?;
             let mut skips = coverage::document(&odb, &Root::read(&odb, &last.tree)?)?.skips;
             skips.retain(|s| !matches!(s.reason.as_str(), "git" | "store"));
@@ -87,9 +95,6 @@ impl Workspace {
                 .map(|s| json!({"path": s.path, "reason": s.reason, "bytes": s.bytes, "setting": remedy(&s.reason)}))
                 .collect::<Vec<_>>();
             m.insert("not_covered".into(), five.into());
-            if last.record.scope == "touched" {
-                m.insert("scope".into(), "touched".into());
-            }
         }
         let journal = crate::operation::journal_file(self)?;
         if let Ok(bytes) = std::fs::read(&journal) {

@@ -234,6 +234,8 @@ pub fn sum(
             .map(|o| (o.record.at, Event::Operation(o))),
     );
     events.sort_by_key(|(at, _)| *at);
+    // Which operations changed what the session had left: an inverse of another one brings nothing of the session's back.
+    let mut known: BTreeSet<(&str, BString)> = BTreeSet::new();
     for (_, event) in events {
         match event {
             Event::Operation(o) => {
@@ -241,12 +243,15 @@ pub fn sum(
                     continue;
                 }
                 for i in o.items(odb)?.into_iter().filter(|i| i.result == Progress::Done) {
+                    let inverts = o.record.inverts.as_deref();
                     if let Some(s) = sums.get_mut(&i.path)
                         && let Some(step) = s.steps.last_mut()
                         && same(&step.left, &i.from)
+                        && inverts.is_none_or(|t| known.contains(&(t, i.path.clone())))
                     {
                         step.left = i.to;
                         s.at = s.at.max(o.record.at);
+                        known.insert((o.record.id.as_str(), i.path));
                     }
                 }
             }

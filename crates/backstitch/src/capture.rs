@@ -3,15 +3,18 @@
 use std::{
     fs::File,
     io::{self, Read},
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
 };
 
 use backstitch_scan::{ChildId, Dir, DirIds, Kind, Sink, SinkError, Stat};
 use backstitch_store::{Oid, Scratch, Writer};
-use bstr::BStr;
+use bstr::{BStr, BString};
 
 use crate::{
-    meta,
+    meta, paths,
     tree::{self, DirRef, Entry},
 };
 
@@ -28,6 +31,54 @@ pub struct StoreSink<'a> {
     pub room: Room,
     /// Looked at inside huge files; the scan looks at it between files.
     pub interrupt: &'a AtomicBool,
+    /// Notes what changed while it was looked at.
+    pub late: Option<&'a Late>,
+}
+
+/// What changed since a moment, as the capture saw it: a row that is filled while tools run must not call this "before".
+#[derive(Debug)]
+pub struct Late {
+    since_ns: i128,
+    found: Mutex<Vec<Changed>>,
+}
+
+/// One path that changed.
+#[derive(Clone, Debug)]
+pub struct Changed {
+    /// Relative to the root.
+    pub path: BString,
+    /// When, in nanoseconds since 1970.
+    pub ctime_ns: i128,
+    /// A directory: something came, went, or its own attributes changed.
+    pub is_dir: bool,
+}
+
+impl Late {
+    /// Of a clock reading in nanoseconds since 1970.
+    pub fn since(since_ns: i128) -> Late {
+        Late { since_ns, found: Mutex::new(Vec::new()) }
+    }
+
+    /// What was found.
+    pub fn into_found(self) -> Vec<Changed> {
+        self.found.into_inner().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn note(&self, dir: &Dir<'_>) {
+        let own = (dir.stat.ctime_ns >= self.since_ns).then(|| Changed {
+            path: dir.path.to_owned(),
+            ctime_ns: dir.stat.ctime_ns,
+            is_dir: true,
+        });
+        // A directory notes itself when it is done.
+        let children = dir.children.iter().filter(|c| c.stat.kind != Kind::Dir);
+        let late = children.filter(|c| c.stat.ctime_ns >= self.since_ns).map(|c| Changed {
+            path: paths::join(dir.path, c.name),
+            ctime_ns: c.stat.ctime_ns,
+            is_dir: false,
+        });
+        self.found.lock().unwrap_or_else(|e| e.into_inner()).extend(own.into_iter().chain(late));
+    }
 }
 
 /// What may still be added.
@@ -136,6 +187,9 @@ impl Sink for StoreSink<'_> {
     }
 
     fn dir(&self, s: &mut Buffers, dir: &Dir<'_>) -> Result<DirIds, SinkError> {
+        if let Some(late) = self.late {
+            late.note(dir);
+        }
         let own = tree::leaf(dir.stat, self.null(), dir.xattrs, self.owner);
         let children = dir.children.iter().map(|c| {
             let (oid, sub) = match c.id {

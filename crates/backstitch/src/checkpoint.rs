@@ -1,17 +1,20 @@
 //! Recording the present state.
 
+use std::time::{Duration, Instant};
+
 use backstitch_scan::Skip;
 use bstr::{BString, ByteSlice};
 
 use crate::{
-    capture::Room,
+    capture::{Late, Room},
     error::{Code, Error, Result},
-    live::{look_above, look_outside, scan_all, scan_named},
+    live::{Live, look_above, look_outside, scan_named, scan_until},
     paths, preimage,
     record::{self, Checkpoint, Kind, Retention, State},
     row::{NewRow, commit_row},
     session,
     tree::{self, Root},
+    wide::NARROWED,
     workspace::{CaptureLock, Control, Rows, Workspace},
 };
 
@@ -52,6 +55,8 @@ pub struct Options {
     pub touched: bool,
     /// No row when nothing changed.
     pub if_changed: bool,
+    /// What is not looked at by then is left out, with the reason `time`; the setting `capture_time` where not said.
+    pub deadline: Option<Instant>,
     /// Only these are looked at (literal; relative to the root, or absolute for files elsewhere).
     pub paths: Vec<BString>,
 }
@@ -76,6 +81,7 @@ impl Default for Options {
             pin: false,
             touched: false,
             if_changed: false,
+            deadline: None,
             paths: Vec::new(),
         }
     }
@@ -171,75 +177,9 @@ impl Workspace {
         mut warnings: Vec<String>,
     ) -> Result<Outcome> {
         let parent = rows.parent(options.session.as_deref());
-        let odb = self.odb()?;
-        let carried = match parent {
-            Some(p) => Root::read(&odb, &p.tree)?,
-            None => Root::default(),
-        };
-        let base = carried.files;
-        let (mut elsewhere, named): (Vec<BString>, Vec<BString>) =
-            options.paths.iter().cloned().partition(|p| paths::is_outside(p.as_bstr()));
-        // A tool may name a file that is not there yet; a person who does has mistyped.
-        for p in named.iter().filter(|_| options.kind == Kind::Manual) {
-            let here = paths::to_path(self.root(), p.as_bstr()).symlink_metadata().is_ok();
-            if !here && tree::lookup(&odb, base, p.as_bstr())?.is_none() {
-                return Err(Error::new(
-                    Code::NoSuchPath,
-                    format!("{}: neither on the disk nor in the last checkpoint", p.to_str_lossy()),
-                )
-                .at_bytes(p.clone())
-                .hint("nothing was recorded"));
-            }
-        }
         let mut notes = Vec::new();
-        if self.settings().project_digest.is_some() && !self.settings().untrusted.is_empty() {
-            notes.push(format!(
-                "untrusted project settings are not in force: {}",
-                self.settings().untrusted.join(", ")
-            ));
-        }
-        // Within a session coverage only grows; at its start today's rules hold.
-        let keep_covered =
-            options.session.is_some() && rows.all.iter().any(|c| c.record.session == options.session);
-        let touched = options.touched || self.is_unbounded();
-        let count = parent.map_or(0, |p| p.record.files);
-        let mut live = if touched || !options.paths.is_empty() {
-            let scope = if touched { "touched" } else { "paths" };
-            if touched && options.paths.is_empty() {
-                let why = format!(
-                    "{} is too wide to be covered whole; only named files are recorded",
-                    self.root().display()
-                );
-                notes.push(why.clone());
-                warnings.push(why);
-            }
-            scan_named(self, &named, (base, count), scope, control)?
-        } else {
-            match scan_all(self, keep_covered, Room::of(self.settings().int("checkpoint_limit")), control)? {
-                Some(live) => live,
-                None => {
-                    let why = format!(
-                        "{} holds more than {} entries; only named files are recorded",
-                        self.root().display(),
-                        self.limits().entries
-                    );
-                    notes.push(why.clone());
-                    warnings.push(why);
-                    scan_named(self, &[], (base, count), "touched", control)?
-                }
-            }
-        };
-        live.outside = carried.outside;
-        // A row of everything looks again at the files elsewhere that its session touched.
-        if options.paths.is_empty()
-            && let Some(id) = &options.session
-        {
-            elsewhere = preimage::outside_of(&session::line(rows, &rows.sessions, id));
-        }
-        look_outside(self, &mut live, &elsewhere, control)?;
-        if options.kind == Kind::Tool {
-            look_above(self, &mut live, &options.paths)?;
-        }
+        let (live, carried) =
+            self.look_now(options, rows, parent, None, control, (&mut notes, &mut warnings))?;
         if options.if_changed && parent.is_some() && live.trees() == carried.trees() {
             return Ok(Outcome {
                 checkpoint: None,
@@ -262,11 +202,98 @@ impl Workspace {
         }
         let missed = !missed.is_empty();
         let (skips, read) = (live.skips.clone(), live.read);
-        let checkpoint =
-            commit_row(self, rows, live, NewRow { options, parent, operation: None, notes }, lock)?;
+        let new = NewRow { options, parent, operation: None, notes, adjust: None };
+        let checkpoint = commit_row(self, rows, live, new, lock)?;
         warnings.extend(checkpoint.record.notes.iter().filter(|n| n.contains("less than half")).cloned());
         self.touch_manifest();
         Ok(Outcome { checkpoint: Some(checkpoint), skips, missed, warnings, read })
+    }
+
+    /// Looks at what a row is about; also returns the trees of the row that it is compared with.
+    pub(crate) fn look_now(
+        &self,
+        options: &Options,
+        rows: &Rows,
+        parent: Option<&Checkpoint>,
+        late: Option<&Late>,
+        control: &Control<'_>,
+        (notes, warnings): (&mut Vec<String>, &mut Vec<String>),
+    ) -> Result<(Live, Root)> {
+        let odb = self.odb()?;
+        let carried = match parent {
+            Some(p) => Root::read(&odb, &p.tree)?,
+            None => Root::default(),
+        };
+        let base = carried.files;
+        let (mut elsewhere, named): (Vec<BString>, Vec<BString>) =
+            options.paths.iter().cloned().partition(|p| paths::is_outside(p.as_bstr()));
+        // A tool may name a file that is not there yet; a person who does has mistyped.
+        for p in named.iter().filter(|_| options.kind == Kind::Manual) {
+            let here = paths::to_path(self.root(), p.as_bstr()).symlink_metadata().is_ok();
+            if !here && tree::lookup(&odb, base, p.as_bstr())?.is_none() {
+                return Err(Error::new(
+                    Code::NoSuchPath,
+                    format!("{}: neither on the disk nor in the last checkpoint", p.to_str_lossy()),
+                )
+                .at_bytes(p.clone())
+                .hint("nothing was recorded"));
+            }
+        }
+        if self.settings().project_digest.is_some() && !self.settings().untrusted.is_empty() {
+            notes.push(format!(
+                "untrusted project settings are not in force: {}",
+                self.settings().untrusted.join(", ")
+            ));
+        }
+        // Within a session coverage only grows; at its start today's rules hold.
+        let keep_covered =
+            options.session.is_some() && rows.all.iter().any(|c| c.record.session == options.session);
+        // A person's checkpoint tries again what was too wide.
+        let wide = self.is_unbounded() || options.kind != Kind::Manual && self.is_wide(rows);
+        let touched = options.touched || wide;
+        let count = parent.map_or(0, |p| p.record.files);
+        let mut live = if touched || !options.paths.is_empty() {
+            let scope = if touched { "touched" } else { "paths" };
+            if touched && options.paths.is_empty() {
+                let why = match wide {
+                    true => format!("{} is too wide to be covered whole; {NARROWED}", self.root().display()),
+                    false => "only named files were asked for, and none was named".to_owned(),
+                };
+                notes.push(why.clone());
+                warnings.push(why);
+            }
+            scan_named(self, &named, (base, count), scope, control)?
+        } else {
+            let time = Duration::from_secs(self.settings().int("capture_time"));
+            let deadline =
+                options.deadline.or_else(|| Instant::now().checked_add(time).filter(|_| !time.is_zero()));
+            let room = Room::of(self.settings().int("checkpoint_limit"));
+            match scan_until(self, keep_covered, room, (deadline, late), control)? {
+                Some(live) => live,
+                None => {
+                    let why = format!(
+                        "{} holds more than {} entries; {NARROWED}",
+                        self.root().display(),
+                        self.limits().entries
+                    );
+                    notes.push(why.clone());
+                    warnings.push(why);
+                    scan_named(self, &[], (base, count), "touched", control)?
+                }
+            }
+        };
+        live.outside = carried.outside;
+        // A row of everything looks again at the files elsewhere that its session touched.
+        if options.paths.is_empty()
+            && let Some(id) = &options.session
+        {
+            elsewhere = preimage::outside_of(&session::line(rows, &rows.sessions, id));
+        }
+        look_outside(self, &mut live, &elsewhere, control)?;
+        if options.kind == Kind::Tool {
+            look_above(self, &mut live, &options.paths)?;
+        }
+        Ok((live, carried))
     }
 
     /// The floor of free disk space (DESIGN rule 6), before anything is written.

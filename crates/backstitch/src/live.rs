@@ -1,13 +1,13 @@
 //! The live tree: looking at the workspace, or at named paths of it, into a pack in the making.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Instant};
 
 use backstitch_scan::{self as scan, Found, FoundWhat, Ignored, Reason, Rules, Skip, Table};
 use backstitch_store::{Oid, Writer};
 use bstr::{BStr, BString, ByteSlice};
 
 use crate::{
-    capture::{Room, StoreSink},
+    capture::{Late, Room, StoreSink},
     coverage::{self, Coverage, Document},
     error::{Code, Error, Result},
     paths,
@@ -166,14 +166,26 @@ pub(crate) fn scan_all(
     room: Room,
     control: &Control<'_>,
 ) -> Result<Option<Live>> {
+    scan_until(ws, keep_covered, room, (None, None), control)
+}
+
+/// [`scan_all`] that leaves out what is not done at a deadline, and notes what changed meanwhile.
+pub(crate) fn scan_until(
+    ws: &Workspace,
+    keep_covered: bool,
+    room: Room,
+    (deadline, late): (Option<Instant>, Option<&Late>),
+    control: &Control<'_>,
+) -> Result<Option<Live>> {
     let rules = ws.rules()?;
     let never = ws.never();
     let table = Table::open(&table_dir(ws)?);
     let writer = ws.store()?.writer()?;
     let progress = |entries: u64, _: u64| (control.progress)("looking", entries, 0);
-    let options =
+    let mut options =
         scan_options(ws, &rules, &never, keep_covered, vouched(ws, table.as_ref()), control, &progress);
-    let sink = StoreSink { writer: &writer, owner: ws.owner(), room, interrupt: control.interrupt };
+    options.deadline = deadline;
+    let sink = StoreSink { writer: &writer, owner: ws.owner(), room, interrupt: control.interrupt, late };
     let out = scan::scan(ws.root(), table.as_ref(), &sink, &options)?;
     if out.unbounded {
         return Ok(None);
@@ -218,6 +230,7 @@ pub(crate) fn scan_named(
         owner: ws.owner(),
         room: Room::unlimited(),
         interrupt: control.interrupt,
+        late: None,
     };
     let found = scan::scan_paths(ws.root(), names, None, &sink, &options)?;
     let (edits, skips) = to_edits(found, ws.owner());
@@ -295,6 +308,7 @@ pub(crate) fn look_outside(
         owner: ws.owner(),
         room: Room::unlimited(),
         interrupt: control.interrupt,
+        late: None,
     };
     let relative: Vec<BString> = files.iter().map(|p| p[1..].into()).collect();
     let found = scan::scan_paths("/".as_ref(), &relative, None, &sink, &options)?;

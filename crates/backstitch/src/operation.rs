@@ -389,7 +389,7 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
     let label = format!("before {} of {}", kind.as_str(), target);
     let row = RowOptions { label: Some(label), ..row };
     let parent = rows.parent(row.session.as_deref());
-    let new = NewRow { options: &row, parent, operation: Some(id.clone()), notes: Vec::new() };
+    let new = NewRow { options: &row, parent, operation: Some(id.clone()), notes: Vec::new(), adjust: None };
     let (safety, before) = row::build_record(ws, rows, &live, new)?;
     let edits = plan.items.iter().filter(|i| i.action.changes() && i.result == Progress::Pending).map(|i| {
         let put = i.to.as_ref().map(|s| Put { node: s.node.clone(), attrs: s.attrs.clone(), dir: None });

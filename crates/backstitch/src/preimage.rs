@@ -21,7 +21,8 @@ use crate::{
     workspace::{Rows, Workspace},
 };
 
-fn opens_window(c: &Checkpoint) -> bool {
+/// The row begins a tool window.
+pub(crate) fn opens_window(c: &Checkpoint) -> bool {
     c.record.kind == Kind::Tool && c.record.phase.as_deref() == Some("before")
 }
 

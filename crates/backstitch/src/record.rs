@@ -15,6 +15,11 @@ pub const OPERATIONS: &str = "refs/backstitch/operations/";
 /// Where deleted rows wait until they are collected.
 pub const TRASH: &str = "refs/backstitch/trash/";
 
+/// Fields of a record that only some rows have.
+pub(crate) const IN_FLIGHT: &str = "in_flight";
+pub(crate) const GATED: &str = "gated";
+pub(crate) const CLOCK: &str = "clock_ns";
+
 /// What a row was recorded for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -287,6 +292,21 @@ impl Record {
         let covers = self.covers.as_ref()?.iter();
         let inside = covers.filter_map(|p| crate::paths::unescape(p.as_bytes()));
         Some(inside.chain(self.outside_paths()).collect())
+    }
+
+    /// The row was made at once and its capture goes on, or its process died.
+    pub fn in_flight(&self) -> bool {
+        self.state == State::Gap && self.extra.contains_key(IN_FLIGHT)
+    }
+
+    /// `false`: tools may have run before the capture was done.
+    pub fn gated(&self) -> Option<bool> {
+        self.extra.get(GATED).and_then(serde_json::Value::as_bool)
+    }
+
+    /// The clock at its beginning, in nanoseconds since 1970, where it was noted.
+    pub(crate) fn clock_ns(&self) -> Option<i128> {
+        self.extra.get(CLOCK).and_then(serde_json::Value::as_i64).map(i128::from)
     }
 
     /// Can be a target of restore: complete or partial, and not implausibly empty.

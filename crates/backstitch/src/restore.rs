@@ -245,7 +245,7 @@ impl Workspace {
                 scope.paths.iter().filter(|p| !crate::paths::is_outside(p.as_bstr())).cloned().collect();
             return named(self, &inside, base, control);
         }
-        if !self.is_unbounded()
+        if !self.is_wide(rows)
             && target.record.scope == "workspace"
             && let Some(live) = live::scan_all(self, false, crate::capture::Room::unlimited(), control)?
         {
@@ -403,6 +403,7 @@ fn look_at(ws: &Workspace, paths: &[BString], live: &Live, control: &Control<'_>
         owner: ws.owner(),
         room: crate::capture::Room::unlimited(),
         interrupt: control.interrupt,
+        late: None,
     };
     let unlimited = scan::Limits {
         new_file: u64::MAX,

@@ -14,6 +14,7 @@ use crate::{
     plan::{Action, Item, Plan, Progress, Scope, Stand},
     preimage,
     record::Kind,
+    roots::Meant,
     session,
     tree::{self, DirRef},
     undo::{OnConflict, Resolve, conflicts, first, inverse},
@@ -124,8 +125,13 @@ impl Workspace {
     fn take_back(&self, kind: OpKind, options: &Options, control: &Control<'_>) -> Result<Outcome> {
         let rows = self.rows()?;
         let id = crate::names::session_of(&rows, options.session.as_deref())?;
+        let roots = self.other_roots(id);
         let elsewhere = match options.outside {
-            true => preimage::outside_of(&session::line(&rows, &rows.sessions, id)),
+            true => {
+                let mut all = preimage::outside_of(&session::line(&rows, &rows.sessions, id));
+                all.extend(roots.iter().map(|r| crate::paths::bytes(r).to_owned()));
+                all
+            }
             false => Vec::new(),
         };
         let lock = self.lock_operation_with(&elsewhere)?;
@@ -155,7 +161,26 @@ impl Workspace {
         takes_back.dedup();
         refuse_damaged(&rows, &line, turn)?;
         let odb = self.odb()?;
-        let (sums, loose) = attribution::sum(&odb, &rows, &sessions, &self.operations()?, &id, &turns)?;
+        let (mut sums, mut loose) =
+            attribution::sum(&odb, &rows, &sessions, &self.operations()?, &id, &turns)?;
+        let begun: Vec<&crate::record::Checkpoint> = line
+            .iter()
+            .copied()
+            .filter(|c| c.record.kind == Kind::Prompt && c.record.turn.is_some_and(|t| turns.contains(&t)))
+            .collect();
+        let meant = Meant::of(&begun, kind == OpKind::Rewind);
+        for other in self.in_other_roots(&id, &roots, &meant, options.force || options.dry_run)? {
+            // What is only listed, or only compared, needs no content.
+            if options.outside && (!options.dry_run || options.on_conflict == OnConflict::Merge) {
+                self.adopt(&other)?;
+            }
+            for (path, sum) in other.sums {
+                sums.entry(path).or_insert(sum);
+            }
+            for (path, t) in other.loose {
+                loose.entry(path).or_insert(t);
+            }
+        }
         let scope = Scope::new(options.paths.clone(), &options.globs, options.busy.clone())?;
 
         // What the session did, as done items; their inverse against the disk is the plan.
@@ -206,7 +231,7 @@ impl Workspace {
         done.sort_by(|a, b| a.path.cmp(&b.path));
         let mut place = Place::of(self, "plan")?;
         let (mut plan, mut present) = inverse(&mut place, done, &how)?;
-        let mut live = match self.is_unbounded() {
+        let mut live = match self.is_wide(&rows) {
             true => None,
             false => live::scan_all(self, true, crate::capture::Room::unlimited(), control)?,
         };

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use backstitch_scan::Skip;
+use backstitch_scan::{Skip, TableUpdate};
 use backstitch_store::{Edit, Expect, Oid};
 use bstr::{BStr, BString, ByteSlice};
 
@@ -63,6 +63,8 @@ pub(crate) struct NewRow<'a> {
     pub parent: Option<&'a Checkpoint>,
     pub operation: Option<String>,
     pub notes: Vec<String>,
+    /// Has the last word about the record.
+    pub adjust: Option<&'a dyn Fn(&mut Record)>,
 }
 
 /// Writes commit and ref of a row whose tree is in `live.writer`; consumes the writer.
@@ -108,13 +110,19 @@ pub(crate) fn commit_row(
     }
     let name = format!("{CHECKPOINTS}{}", record.id);
     refs.apply(&[Edit { name: name.clone(), expect: Expect::Absent, new: Some(commit) }])?;
+    save_table(ws, update, name)?;
+    ws.tend(&commit, written.pack.is_none());
+    Ok(Checkpoint { record, commit, tree })
+}
+
+/// The table of stats, vouched for by the row of this ref.
+pub(crate) fn save_table(ws: &Workspace, update: Option<TableUpdate>, name: String) -> Result<()> {
     if let Some(update) = update {
         // A cache: a failure to write it costs time, not truth.
         let note = std::iter::once(name).chain(packs(ws)).collect::<Vec<_>>().join(" ");
         let _ = update.save(&table_dir(ws)?, BStr::new(&note));
     }
-    ws.tend(&commit, written.pack.is_none());
-    Ok(Checkpoint { record, commit, tree })
+    Ok(())
 }
 
 /// The record and root tree of a row to come.
@@ -164,48 +172,49 @@ pub(crate) fn build_record(
         _ => Some(p.to_owned()),
     });
     let created_ms = record::now_ms();
-    Ok((
-        Record {
-            v: 1,
-            id: options.id.clone().unwrap_or_else(|| record::new_id(created_ms)),
-            seq: rows.next_seq(),
-            kind: options.kind,
-            session: options.session.clone(),
-            turn: options.turn,
-            turn_key: options.turn_key.clone(),
-            agent: options.agent.clone(),
-            tool: options.tool.clone(),
-            phase: options.phase.clone(),
-            call: options.call.clone(),
-            status: options.status.clone(),
-            label: options.label.clone(),
-            prompt,
-            entry: options.entry.clone(),
-            parent: new.parent.map(|p| p.record.id.clone()),
-            created_ms,
-            state: if partial { State::Partial } else { State::Complete },
-            unchanged,
-            summary,
-            files: live.count,
-            skipped_total: live.skips.len() as u64,
-            skipped: skipped.iter().take(40).map(|s| coverage::skip_record(s)).collect(),
-            scope: live.scope.to_owned(),
-            covers: live.covers.as_ref().map(|c| c.iter().map(|p| paths::escape(p)).collect()),
-            outside: live.outside_covers.iter().map(|p| paths::escape(p)).collect(),
-            retention: options.retention.unwrap_or(match options.kind {
-                Kind::Manual | Kind::Safety => Retention::Forensic,
-                _ => Retention::Standard,
-            }),
-            pinned: options.pin,
-            incarnation: inc,
-            written: 0,
-            notes,
-            reason: None,
-            operation: new.operation,
-            extra: serde_json::Map::new(),
-        },
-        tree,
-    ))
+    let mut record = Record {
+        v: 1,
+        id: options.id.clone().unwrap_or_else(|| record::new_id(created_ms)),
+        seq: rows.next_seq(),
+        kind: options.kind,
+        session: options.session.clone(),
+        turn: options.turn,
+        turn_key: options.turn_key.clone(),
+        agent: options.agent.clone(),
+        tool: options.tool.clone(),
+        phase: options.phase.clone(),
+        call: options.call.clone(),
+        status: options.status.clone(),
+        label: options.label.clone(),
+        prompt,
+        entry: options.entry.clone(),
+        parent: new.parent.map(|p| p.record.id.clone()),
+        created_ms,
+        state: if partial { State::Partial } else { State::Complete },
+        unchanged,
+        summary,
+        files: live.count,
+        skipped_total: live.skips.len() as u64,
+        skipped: skipped.iter().take(40).map(|s| coverage::skip_record(s)).collect(),
+        scope: live.scope.to_owned(),
+        covers: live.covers.as_ref().map(|c| c.iter().map(|p| paths::escape(p)).collect()),
+        outside: live.outside_covers.iter().map(|p| paths::escape(p)).collect(),
+        retention: options.retention.unwrap_or(match options.kind {
+            Kind::Manual | Kind::Safety => Retention::Forensic,
+            _ => Retention::Standard,
+        }),
+        pinned: options.pin,
+        incarnation: inc,
+        written: 0,
+        notes,
+        reason: None,
+        operation: new.operation,
+        extra: serde_json::Map::new(),
+    };
+    if let Some(adjust) = new.adjust {
+        adjust(&mut record);
+    }
+    Ok((record, tree))
 }
 
 /// Names paths that the parent covered and the rules of today leave out though they are still there.

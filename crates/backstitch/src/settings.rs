@@ -194,6 +194,20 @@ pub const KEYS: &[Key] = &[
         guard: Guard::Free,
     },
     Key {
+        name: "capture_time",
+        form: Form::Seconds,
+        default: "300",
+        help: "what a capture has not looked at by then is left out and listed; 0: no limit",
+        guard: Guard::Lower,
+    },
+    Key {
+        name: "gate_timeout",
+        form: Form::Seconds,
+        default: "30",
+        help: "how long a tool without named paths waits for its turn's checkpoint",
+        guard: Guard::Free,
+    },
+    Key {
         name: "threads",
         form: Form::Int,
         default: "0",

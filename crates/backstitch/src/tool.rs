@@ -7,7 +7,7 @@ use bstr::{BStr, BString, ByteSlice};
 use crate::{
     checkpoint::{Options, Outcome},
     error::Result,
-    paths,
+    flight, paths,
     record::{Checkpoint, Kind},
     session::{check_session, open_turn},
     turn::again,
@@ -71,6 +71,11 @@ impl Workspace {
     pub fn tool(&mut self, before: bool, o: &ToolOptions, control: &Control<'_>) -> Result<Outcome> {
         check_session(&o.session)?;
         self.ready()?;
+        let waited = match before && o.paths.is_empty() {
+            true => self.wait_at_gate(&o.session, control)?,
+            false => None,
+        };
+        let clock = flight::clock_ns();
         let lock = self.lock_capture()?;
         let rows = self.rows()?;
         let own: Vec<&Checkpoint> =
@@ -128,6 +133,11 @@ impl Workspace {
             paths: names,
             ..Options::default()
         };
-        self.record_row(&options, control, &lock, &rows, Vec::new())
+        if let Some(waited) = waited {
+            let why = format!("the turn's checkpoint was not done after {} s", waited.as_secs());
+            return self.record_gap(&options, &rows, &lock, &why);
+        }
+        let beside = own.iter().any(|c| c.record.in_flight());
+        self.record_beside(&options, control, &lock, &rows, beside.then_some(clock))
     }
 }

@@ -35,6 +35,14 @@ pub struct Begun {
     pub recorded: bool,
 }
 
+/// What `turn begin` is about.
+pub(crate) enum Next {
+    /// The key was used before.
+    Known(Checkpoint),
+    /// A new turn, after these rows.
+    New(Rows, Options),
+}
+
 /// The outcome of a call that was made before.
 pub(crate) fn again(c: Option<&Checkpoint>) -> Outcome {
     Outcome { checkpoint: c.cloned(), skips: Vec::new(), missed: false, warnings: Vec::new(), read: (0, 0) }
@@ -104,6 +112,21 @@ impl Workspace {
         self.ready()?;
         let _turns = self.lock(self.store()?, "turns", true)?;
         let lock = self.lock_capture()?;
+        let (rows, options) = match self.turn_next(o)? {
+            Next::Known(c) => {
+                told(&Begun { id: c.record.id.clone(), turn: c.record.turn.unwrap_or(0), recorded: true });
+                return Ok(again(Some(&c)));
+            }
+            Next::New(rows, options) => (rows, options),
+        };
+        if let (Some(id), Some(turn)) = (options.id.clone(), options.turn) {
+            told(&Begun { id, turn, recorded: false });
+        }
+        self.record_row(&options, control, &lock, &rows, Vec::new())
+    }
+
+    /// The turn of this key, or the next one: what its row will be. The caller holds the lock `turns`.
+    pub(crate) fn turn_next(&self, o: &TurnOptions) -> Result<Next> {
         let mut rows = self.rows()?;
         let known = rows.all.iter().find(|c| {
             c.record.kind == Kind::Prompt
@@ -112,8 +135,7 @@ impl Workspace {
                 && c.record.turn_key == o.key
         });
         if let Some(c) = known {
-            told(&Begun { id: c.record.id.clone(), turn: c.record.turn.unwrap_or(0), recorded: true });
-            return Ok(again(Some(c)));
+            return Ok(Next::Known(c.clone()));
         }
         if self.close_open_turn(&rows, &o.session)? {
             rows = self.rows()?;
@@ -121,19 +143,17 @@ impl Workspace {
         let records = self.session_records()?;
         let highest =
             line(&rows, &records, &o.session).iter().filter_map(|c| c.record.turn).max().unwrap_or(0);
-        let begun = Begun { id: record::new_id(record::now_ms()), turn: highest + 1, recorded: false };
-        told(&begun);
         let options = Options {
-            id: Some(begun.id),
+            id: Some(record::new_id(record::now_ms())),
             kind: Kind::Prompt,
             session: Some(o.session.clone()),
-            turn: Some(begun.turn),
+            turn: Some(highest + 1),
             turn_key: o.key.clone(),
             prompt: o.prompt.clone(),
             entry: o.entry.clone(),
             ..Options::default()
         };
-        self.record_row(&options, control, &lock, &rows, Vec::new())
+        Ok(Next::New(rows, options))
     }
 
     /// Ends the open turn (or the one with this key): its `turn` row. Without an open turn nothing happens and no row

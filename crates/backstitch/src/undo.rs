@@ -199,7 +199,7 @@ impl Workspace {
         let how = Resolve::new(policy, options.markers);
         let (mut plan, mut present) = inverse(&mut place, done, &how)?;
         let gone = plan.items.iter().any(|i| i.reason.as_deref() == Some("deleted-by-other"));
-        if how.merge && gone && !self.is_unbounded() {
+        if how.merge && gone && !self.is_wide(&rows) {
             let live = live::scan_all(self, true, crate::capture::Room::unlimited(), control)?;
             if let Some(live) = live {
                 let after = op.after(&odb)?;

@@ -57,6 +57,8 @@ pub fn checkpoint(ws: &Workspace, c: &Checkpoint) -> Value {
         "workspace": paths::bytes(ws.root()).to_str_lossy(),
         "bytes": {"unique": Value::Null, "shared": Value::Null},
         "restorable": r.is_restorable(),
+        "in_flight": r.in_flight(),
+        "gated": r.gated(),
         "notes": r.notes,
         "reason": r.reason,
         "operation": r.operation,

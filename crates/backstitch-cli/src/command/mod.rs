@@ -6,6 +6,7 @@ mod config;
 mod diff;
 mod export;
 mod files;
+mod flight;
 mod gc;
 mod health;
 mod hunks;
@@ -45,6 +46,7 @@ pub fn run(cx: &Context, command: Command) -> Result<u8> {
         Command::Redo(a) => walk::run(cx, &a, walk::Direction::Redo),
         Command::Operations(a) => operations::run(cx, &a),
         Command::Turn(Turn::Begin(a)) => turn::begin(cx, a),
+        Command::Capture(a) => flight::capture(cx, &a),
         Command::Turn(Turn::End(a)) => turn::end(cx, &a),
         Command::Turn(Turn::Bind(a)) => turn::bind(cx, &a),
         Command::Tool(Tool::Before(a)) => turn::tool(cx, a, true),

@@ -3,7 +3,7 @@
 use backstitch::{
     checkpoint::Outcome,
     error::Result,
-    record::Checkpoint,
+    record::{self, Checkpoint},
     tool::ToolOptions,
     turn::{Begun, TurnOptions},
     view,
@@ -11,7 +11,7 @@ use backstitch::{
 };
 use serde_json::json;
 
-use super::checkpoint;
+use super::{checkpoint, flight};
 use crate::{
     context::{Context, PARTIAL},
     inside,
@@ -56,7 +56,29 @@ fn tell(cx: &Context, ws: &Workspace, out: &Outcome, without: &str) -> Result<u8
 
 /// Begins a turn.
 pub fn begin(cx: &Context, a: TurnBegin) -> Result<u8> {
+    if a.no_wait {
+        return begin_at_once(cx, a);
+    }
     begin_told(cx, a, &|_, _| {})
+}
+
+/// Begins a turn whose capture goes on in another process.
+fn begin_at_once(cx: &Context, a: TurnBegin) -> Result<u8> {
+    let prompt = checkpoint::prompt(cx, a.prompt.as_deref(), a.prompt_file.as_deref())?;
+    let mut ws = cx.workspace()?;
+    let options = TurnOptions { session: session(cx, &ws)?, key: a.key, prompt, entry: a.entry };
+    let before = record::now_ms();
+    let mut out = ws.turn_reserve(&options, !a.ungated)?;
+    if let Some(c) = out.checkpoint.as_ref().filter(|c| c.record.in_flight() && c.record.created_ms >= before)
+        && let Err(e) = flight::start(cx, &ws, &c.record.id)
+    {
+        out.warnings.push(format!("the capture could not be started, so this turn has no checkpoint: {e}"));
+        tell(cx, &ws, &out, "")?;
+        return Ok(PARTIAL);
+    }
+    tell(cx, &ws, &out, "")?;
+    // That it goes on is no shortfall.
+    Ok(if out.checkpoint.is_some_and(|c| c.record.in_flight()) { 0 } else { PARTIAL * u8::from(out.missed) })
 }
 
 /// Begins a turn; its session, id and number are told before the capture runs.

@@ -18,6 +18,7 @@ pub const NOT_METHODS: &[(&str, &str)] = &[
     ("mcp", "is a server of its own"),
     ("hook", "reads standard input"),
     ("ui", "is for a person at a screen"),
+    ("capture", "is started by `turn begin --no-wait`"),
 ];
 
 /// Second names: those of the hosts' vocabulary.

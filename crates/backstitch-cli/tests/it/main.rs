@@ -1,6 +1,7 @@
 //! One runner; a file per concern. The library has its own tests: these prove what is seen from outside.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod afternoon;
 mod agents;
 mod blame;
 mod checkpoint;
@@ -9,6 +10,7 @@ mod diff;
 mod exits;
 mod export;
 mod gc;
+mod home;
 mod json;
 mod list;
 mod names;

@@ -269,8 +269,71 @@ fn r132_a_fork_stands_on_its_parents_turns_and_touches() {
     assert_eq!(now(), ("1".into(), "1".into()));
     assert_eq!((turns("f", false), turns("p", false)), (vec![1, 2], vec![1]));
     assert_eq!(turns("p", true), [1, 2, 3]);
-    // The fork takes back its own first turn: it was inherited.
+    // The second one that takes back the same inherited turns finds that done.
+    w.json(&["rewind", "1", "--session", "p", "--outside"]);
+    assert_eq!(now(), ("one\ntwo\nthree\n".into(), "0".into()));
+    let v = w.json(&["rewind", "1", "--session", "f", "--outside"]);
+    assert_eq!((&v["operation"], &v["partial"]), (&Value::Null, &false.into()), "{v:#}");
+    // Or takes them back itself, where the parent has not.
+    w.json(&["undo", "2"]);
+    w.json(&["rewind", "3", "--session", "p", "--outside"]);
     w.json(&["rewind", "1", "--session", "f", "--outside"]);
     assert_eq!(now(), ("one\ntwo\nthree\n".into(), "0".into()));
-    assert_eq!((turns("f", false), turns("p", false)), (vec![], vec![1]));
+    assert_eq!((turns("f", false), turns("p", false)), (vec![], vec![1, 2]));
+}
+
+#[test]
+fn r88_a_session_in_two_folders_is_taken_back_in_both_at_once() {
+    let (w, _) = World::recorded();
+    let other = w.top.join("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("x"), "0").unwrap();
+    fs::write(other.join("y"), "0").unwrap();
+    w.cli.json(&other, ["checkpoint"]).unwrap().ok().unwrap();
+    let both = |args: &[&str]| {
+        for root in [&w.ws, &other] {
+            w.cli.json(root, [args, &["--session", "s"]].concat()).unwrap().ok().unwrap();
+        }
+    };
+    let before = TreeModel::read_all(&w.top).unwrap();
+    let mut first = None;
+    for n in 1..=2 {
+        let key = format!("k{n}");
+        both(&["turn", "begin", "--key", &key]);
+        let call = ["--call", key.as_str(), "--tool", "bash"];
+        both(&[&["tool", "before"], &call[..]].concat());
+        w.write("a.txt", n.to_string());
+        fs::write(other.join("x"), n.to_string()).unwrap();
+        fs::write(other.join(format!("new{n}")), "made").unwrap();
+        both(&[&["tool", "after"], &call[..]].concat());
+        both(&["turn", "end"]);
+        first = first.or_else(|| Some(TreeModel::read_all(&w.top).unwrap()));
+    }
+    let (after, first) = (TreeModel::read_all(&w.top).unwrap(), first.unwrap());
+    let now = |then: &TreeModel, what: &str| {
+        then.assert_same(&TreeModel::read_all(&w.top).unwrap(), &Compare::default(), what);
+    };
+    let x = other.join("x").to_str().unwrap().to_owned();
+    // The other folder is told, and left unless it is asked for.
+    let v = w.json_with(3, &["rewind", "1"]);
+    assert_eq!((&item(&v, &x)["reason"], &item(&v, &x)["outside"]), (&"outside".into(), &true.into()));
+    assert_eq!(fs::read_to_string(&x).unwrap(), "2");
+    w.json(&["undo"]);
+    for (turn, then) in [("2", &first), ("1", &before)] {
+        let v = w.json(&["rewind", turn, "--outside"]);
+        assert!(v["items"].as_array().unwrap().iter().any(|i| i["path"] == x.as_str()), "{v:#}");
+        now(then, turn);
+        w.json(&["undo"]);
+        now(&after, "one undo for both");
+    }
+    // From the other one as well.
+    w.cli.json(&other, ["rewind", "1", "--outside"]).unwrap().ok().unwrap();
+    now(&before, "from the other folder");
+    w.cli.json(&other, ["undo"]).unwrap().ok().unwrap();
+    now(&after, "and back");
+    // All or nothing: what cannot be changed in one folder puts everything back.
+    fs::write(other.join("y"), "by hand").unwrap();
+    let v = w.json(&["rewind", "1", "--outside"]);
+    assert_eq!(fs::read_to_string(other.join("y")).unwrap(), "by hand", "nobody else's: {v:#}");
+    assert_eq!(w.json(&["verify"])["ok"], true);
 }

@@ -160,11 +160,11 @@ fn the_first_binding_stays() {
 }
 
 #[test]
-fn a_prompt_from_standard_input_and_no_wait() {
+fn a_prompt_from_standard_input() {
     let w = World::new();
     let mut child = w
         .cli
-        .command(&w.ws, ["--json", "turn", "begin", "--no-wait", "--entry", "e0", "--prompt-file", "-"])
+        .command(&w.ws, ["--json", "turn", "begin", "--entry", "e0", "--prompt-file", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -176,6 +176,46 @@ fn a_prompt_from_standard_input_and_no_wait() {
         (&v["checkpoint"]["prompt"], &v["checkpoint"]["entry"]),
         (&"several\nlines\n".into(), &"e0".into())
     );
+}
+
+#[test]
+fn r60_a_turn_begins_at_once_and_a_shell_waits_for_its_checkpoint() {
+    let w = World::new();
+    w.save(&[]);
+    // Captures in the background run one at a time: this one has to wait.
+    let store = backstitch_store::Store::open(&w.cli.only_store().unwrap()).unwrap();
+    let queue = store.lock_exclusive("background", std::time::Duration::ZERO).unwrap();
+    let begin = ["turn", "begin", "--session", "s", "--key", "k", "--no-wait"];
+    // It returns though the capture holds on: its output ends with it.
+    let v = w.json(&begin);
+    let c = &v["checkpoint"];
+    assert_eq!((&c["state"], &c["in_flight"], &c["turn"]), (&"gap".into(), &true.into(), &1.into()));
+    assert_eq!(w.json(&begin)["checkpoint"]["id"], c["id"], "repeated");
+    // A file tool does not wait.
+    let v = w.json(&["tool", "before", "--session", "s", "--call", "c1", "a.txt"]);
+    assert_eq!(v["checkpoint"]["state"], "complete");
+    w.write("a.txt", "agent");
+    w.json(&["tool", "after", "--session", "s", "--call", "c1"]);
+    // A shell does, up to its time.
+    let mut cli = backstitch_testkit::Cli::new(env!("CARGO_BIN_EXE_backstitch")).unwrap();
+    cli.env("BACKSTITCH_STORE_DIR", w.cli.store_dir()).env("BACKSTITCH_GATE_TIMEOUT", "0");
+    let shell = ["tool", "before", "--session", "s", "--call", "sh"];
+    let v = cli.json(&w.ws, shell).unwrap().expect(3).unwrap();
+    assert_eq!(v["checkpoint"]["state"], "gap");
+    assert!(v["warnings"][0].as_str().unwrap().contains("gap"), "{v}");
+    w.json(&["tool", "after", "--session", "s", "--call", "sh"]);
+    // Its turn comes: now it waits as long as it takes.
+    drop(queue);
+    let v = w.json(&["tool", "before", "--session", "s", "--call", "sh2"]);
+    assert_eq!(v["checkpoint"]["state"], "complete");
+    let c = w.json(&["show", "prompt:1", "--session", "s"])["checkpoint"].clone();
+    assert_eq!((&c["in_flight"], c["state"] == "gap"), (&false.into(), false), "{c}");
+    w.json(&["tool", "after", "--session", "s", "--call", "sh2"]);
+    w.json(&["restore", "prompt:1", "--session", "s", "--", "a.txt"]);
+    assert_eq!(w.read("a.txt"), "one\ntwo\nthree\n", "the pre-image, not what the tool wrote");
+    let v = w.json(&["turn", "begin", "--session", "s", "--key", "k2", "--no-wait", "--ungated"]);
+    assert_eq!(v["checkpoint"]["gated"], false);
+    w.json(&["tool", "before", "--session", "s", "--call", "sh3"]);
 }
 
 #[test]
