@@ -125,7 +125,7 @@ impl Workspace {
     fn take_back(&self, kind: OpKind, options: &Options, control: &Control<'_>) -> Result<Outcome> {
         let rows = self.rows()?;
         let id = crate::names::session_of(&rows, options.session.as_deref())?;
-        let roots = self.other_roots(id);
+        let roots = self.other_roots(id, &rows);
         let elsewhere = match options.outside {
             true => {
                 let mut all = preimage::outside_of(&session::line(&rows, &rows.sessions, id));

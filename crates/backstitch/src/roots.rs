@@ -18,7 +18,7 @@ use crate::{
     record::{Checkpoint, Kind},
     rewind::refuse_open,
     session,
-    workspace::{Workspace, from_manifest_path, stores},
+    workspace::{Rows, Workspace, from_manifest_path, stores},
 };
 
 /// Another workspace in which the session has rows.
@@ -68,12 +68,19 @@ impl<'a> Meant<'a> {
 
 impl Workspace {
     /// Other workspaces, beside this one and neither above nor below it, in which the session has rows.
-    pub(crate) fn other_roots(&self, id: &str) -> Vec<PathBuf> {
+    pub(crate) fn other_roots(&self, id: &str, rows: &Rows) -> Vec<PathBuf> {
+        // When a store was used last is noted once an hour.
+        const NOTED_MS: i64 = 2 * 3_600_000;
+        let line = session::line(rows, &rows.sessions, id);
+        let Some(since) = line.first().map(|c| c.record.created_ms.saturating_sub(NOTED_MS)) else {
+            return Vec::new();
+        };
         let beside = |p: &PathBuf| !p.starts_with(self.root()) && !self.root().starts_with(p) && p.is_dir();
         let known = stores(&self.surroundings().store_base);
         known
             .into_iter()
-            .filter_map(|k| k.manifest.ok().map(|m| from_manifest_path(&m.path)))
+            .filter_map(|k| k.manifest.ok().filter(|m| m.last_used_ms >= since))
+            .map(|m| from_manifest_path(&m.path))
             .filter(beside)
             .filter(|p| {
                 let rows = Workspace::open(p, self.surroundings().clone()).and_then(|ws| ws.rows());

@@ -775,7 +775,7 @@ impl Rows {
     }
 
     /// The row that a new one is compared with: the newest of its session that `@` counts, else the newest that `@`
-    /// counts, else the newest.
+    /// counts, else the newest that is no gap.
     pub fn parent(&self, session: Option<&str>) -> Option<&Checkpoint> {
         let counted = |c: &&Checkpoint| {
             c.record.kind.is_counted()
@@ -787,7 +787,7 @@ impl Rows {
             .rev()
             .find(|c| counted(c) && own(c))
             .or_else(|| self.all.iter().rev().find(counted))
-            .or_else(|| self.newest())
+            .or_else(|| self.all.iter().rev().find(|c| c.record.state != record::State::Gap))
     }
 
     /// By id.

@@ -108,6 +108,7 @@ fn a_capture_that_nobody_disturbed_is_complete() {
     let c = capture(&w, &row.record.id);
     assert_eq!((c.record.state, c.record.entry.as_deref()), (State::Complete, Some("entry")));
     assert!(!c.record.in_flight() && c.record.extra.is_empty());
+    assert_eq!((c.record.parent.as_deref(), c.record.summary.added), (None, 1));
     assert_eq!(
         ws.turn_capture(&row.record.id, &|| {}, &Control::default()).unwrap_err().code,
         Code::NoSuchCheckpoint
