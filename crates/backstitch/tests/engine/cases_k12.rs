@@ -1,11 +1,15 @@
 //! K12: history and controls.
 
-use backstitch::{record::Kind, restore, rewind, workspace::Control};
+use backstitch::{
+    record::{Checkpoint, Kind},
+    restore, rewind,
+    workspace::Control,
+};
 use backstitch_testkit::Compare;
 
 use crate::{
     sessions::Agent,
-    support::{items, open_at},
+    support::{git, items, open_at, repository},
     world::{World, action},
 };
 
@@ -92,4 +96,45 @@ fn r138_a_cancelled_run_has_a_row_before_each_edit_that_was_made() {
     }
     s.rewind("1");
     assert_eq!((w.read("a"), w.read("b")), ("0".into(), "0".into()));
+}
+
+#[test]
+fn r37_every_commit_of_a_turn_and_every_turn_has_its_row() {
+    let w = World::new();
+    w.write("a", "0");
+    repository(&w.root());
+    let s = Agent { w: &w, id: "s" };
+    let mut commits = Vec::new();
+    s.begin("k1");
+    for n in 1..=3 {
+        s.shell(&format!("c{n}"), || {
+            w.write("a", format!("{n}"));
+            git(&w.root(), &["commit", "-q", "-a", "-m", "by the agent"]);
+        });
+        commits.push(git(&w.root(), &["rev-parse", "HEAD"]));
+    }
+    s.end();
+    for n in 4..=5 {
+        s.begin(&format!("k{n}"));
+        s.write("c1", "a", &format!("{n}"));
+        s.end();
+    }
+    let rows = w.open().rows().unwrap();
+    let text = |c: &Checkpoint| {
+        let mut bytes = Vec::new();
+        w.open().cat(c, "a".into(), &mut bytes).unwrap();
+        String::from_utf8(bytes).unwrap()
+    };
+    let after = |turn| -> Vec<String> {
+        let tools = rows.all.iter().filter(|c| c.record.phase.as_deref() == Some("after"));
+        tools.filter(|c| c.record.turn == Some(turn)).map(text).collect()
+    };
+    assert_eq!(
+        (after(1), after(2), after(3)),
+        (vec!["1".into(), "2".into(), "3".into()], vec!["4".into()], vec!["5".into()])
+    );
+    let ends: Vec<String> = rows.all.iter().filter(|c| c.record.kind == Kind::Turn).map(text).collect();
+    assert_eq!(ends, ["3", "4", "5"]);
+    assert_eq!(git(&w.root(), &["rev-list", "HEAD"]).lines().count(), 4, "the user's history is the user's");
+    assert_eq!(commits.iter().collect::<std::collections::BTreeSet<_>>().len(), 3);
 }

@@ -2,10 +2,10 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod blame;
+mod cases_k1;
 mod cases_k10;
 mod cases_k11;
 mod cases_k12;
-mod cases_k1;
 mod cases_k2;
 mod cases_k3;
 mod cases_k4;
@@ -16,6 +16,7 @@ mod cases_k9;
 mod flight;
 mod hunks;
 mod merge;
+mod privacy;
 mod property;
 mod seeds;
 mod sessions;
