@@ -1,4 +1,4 @@
-//! The tasks of this project: `cargo xtask test`, `cargo xtask seeds`, `cargo xtask kill-campaign`,
+//! The tasks of this project: `cargo xtask test`, `cargo xtask pi`, `cargo xtask seeds`, `cargo xtask kill-campaign`,
 //! `cargo xtask bench`.
 //!
 //! Everything here runs the product from outside, as a process. Nothing here is published.
@@ -8,6 +8,7 @@ mod args;
 mod bench;
 mod campaign;
 mod licences;
+mod pi;
 mod seeds;
 mod test;
 mod tools;
@@ -25,6 +26,7 @@ type Task = fn(&Parsed) -> Result<bool>;
 const TASKS: &[(&Command, Task)] = &[
     (&agents::COMMAND, agents::run),
     (&test::COMMAND, test::run),
+    (&pi::COMMAND, pi::run),
     (&seeds::COMMAND, seeds::run),
     (&campaign::COMMAND, campaign::run),
     (&bench::COMMAND, bench::run),

@@ -10,7 +10,7 @@ use backstitch_testkit::{privilege::has_program, skip};
 use crate::{
     Result,
     args::{Command, Opt, Parsed},
-    campaign, licences, seeds, tools,
+    campaign, licences, pi, seeds, tools,
 };
 
 /// The table entry.
@@ -110,6 +110,16 @@ pub fn run(options: &Parsed) -> Result<bool> {
         command.env(skip::LOG, &log).env("NEXTEST_HIDE_PROGRESS_BAR", "1");
         tests(count, command)
     });
+    match pi::ready(!options.has("--no-setup")) {
+        Ok(ready) => {
+            count.step("pi extension: types", |_| check(ready.types()?));
+            count.step("pi extension: tests", |count| tests(count, ready.tests()?));
+            if let Err(reason) = &ready.old {
+                count.skip("pi extension with pi 0.73", reason);
+            }
+        }
+        Err(error) => count.skip("pi extension", &error.to_string()),
+    }
     if nextest {
         count.step("docs/seeds.md", |_| {
             let report = seeds::check_here(false)?;
@@ -173,7 +183,12 @@ pub fn run(options: &Parsed) -> Result<bool> {
 
 /// Runs cargo and wants it to succeed.
 fn plain(args: &[&str]) -> Result<()> {
-    if tools::stream(tools::cargo(args)?, |_| ())? { Ok(()) } else { Err("see above".into()) }
+    check(tools::cargo(args)?)
+}
+
+/// Runs a command and wants it to succeed.
+fn check(command: std::process::Command) -> Result<()> {
+    if tools::stream(command, |_| ())? { Ok(()) } else { Err("see above".into()) }
 }
 
 /// Runs a runner of tests and takes its counts over. The step itself counts only if the runner did not even get to its counts.
@@ -204,10 +219,19 @@ struct Totals {
 }
 
 impl Totals {
-    /// Reads the closing lines of nextest (`Summary [...] 33 tests run: 33 passed, 0 skipped`) and of cargo's own runner
-    /// (`test result: ok. 3 passed; 0 failed; 0 ignored; ...`).
+    /// Reads the closing lines of nextest (`Summary [...] 33 tests run: 33 passed, 0 skipped`), of cargo's own runner
+    /// (`test result: ok. 3 passed; 0 failed; 0 ignored; ...`), and of Node's (`ℹ pass 3`, `ℹ fail 0`).
     fn read(&mut self, line: &str) {
         let line = line.trim();
+        if let Some((what, number)) = line.strip_prefix("ℹ ").and_then(|rest| rest.split_once(' ')) {
+            match (what, number.parse::<usize>()) {
+                ("pass", Ok(n)) => self.passed += n,
+                ("fail" | "cancelled", Ok(n)) => self.failed += n,
+                ("skipped" | "todo", Ok(n)) => self.ignored += n,
+                _ => {}
+            }
+            return;
+        }
         let counts = if let Some(rest) = line.strip_prefix("test result: ") {
             rest.split_once(". ").map(|(_, counts)| counts)
         } else if line.starts_with("Summary [") {
@@ -234,11 +258,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn closing_lines_of_both_runners_are_counted() {
+    fn closing_lines_of_all_runners_are_counted() {
         let mut totals = Totals::default();
         totals.read("     Summary [   5.316s] 33 tests run: 31 passed (1 slow), 2 failed, 4 skipped");
         totals.read("test result: FAILED. 3 passed; 1 failed; 5 ignored; 0 measured; 0 filtered out; finished in 0.02s");
         totals.read("test something ... ok");
-        assert_eq!(totals, Totals { passed: 34, failed: 3, ignored: 9 });
+        for line in [
+            "ℹ tests 9",
+            "ℹ pass 4",
+            "ℹ fail 1",
+            "ℹ cancelled 1",
+            "ℹ skipped 2",
+            "ℹ todo 1",
+            "ℹ duration_ms 3.5",
+        ] {
+            totals.read(line);
+        }
+        assert_eq!(totals, Totals { passed: 38, failed: 5, ignored: 12 });
     }
 }

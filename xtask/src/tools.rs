@@ -113,7 +113,7 @@ pub fn quiet(command: &mut Command) -> Result<Vec<u8>> {
 
 /// The system programs that the tests use, with the Debian packages that bring them.
 const SYSTEM: &[(&str, &str)] =
-    &[("git", "git"), ("strace", "strace"), ("setpriv", "util-linux"), ("mount", "mount")];
+    &[("git", "git"), ("strace", "strace"), ("setpriv", "util-linux"), ("mount", "mount"), ("tmux", "tmux")];
 
 /// Installs the system programs that are missing, where that can be done. Returns those that still are.
 pub fn set_up() -> Vec<&'static str> {

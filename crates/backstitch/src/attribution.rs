@@ -285,11 +285,19 @@ pub fn sum(
                     });
                     s.shared |= shared;
                     s.crashed |= w.crashed;
-                    s.at = s.at.max(w.after.map_or(0, |a| a.record.seq));
+                    let seen = w.after.map_or(0, |a| a.record.seq);
+                    let later = seen >= s.at;
+                    s.at = s.at.max(seen);
                     match s.steps.last_mut() {
                         // Two windows of its own over one change say the same thing twice.
                         Some(step) if same(&step.left, &t.from) || same(&step.left, &t.to) => {
                             step.left = t.to;
+                        }
+                        // Its own windows ran side by side: what one of them saw half done is nobody else's work.
+                        Some(step) if own.iter().any(|o| !std::ptr::eq(o, w) && o.overlaps(w)) => {
+                            if later {
+                                step.left = t.to;
+                            }
                         }
                         _ => s.steps.push(Step { from: t.from, left: t.to }),
                     }
@@ -311,7 +319,22 @@ pub fn sum(
             loose.remove(&t.path);
         }
     }
-    Ok((sums, loose))
+    // A tool that makes a file makes the folders above it, though it names the file only.
+    let made = |t: &Touched| {
+        let file = |(path, s): (&BString, &Sum)| {
+            (s.from().is_none() && paths::is_under(path.as_bstr(), t.path.as_bstr())).then_some(s.at)
+        };
+        let is_new = t.from.is_none() && t.to.as_ref().is_some_and(|s| s.node.is_dir());
+        is_new.then(|| sums.iter().filter_map(file).max()).flatten()
+    };
+    let (folders, loose): (Vec<Touched>, Vec<Touched>) = loose.into_values().partition(|t| made(t).is_some());
+    let folders: Vec<(u64, Touched)> =
+        folders.into_iter().filter_map(|t| made(&t).map(|at| (at, t))).collect();
+    for (at, t) in folders {
+        let steps = vec![Step { from: t.from, left: t.to }];
+        sums.insert(t.path, Sum { steps, at, shared: false, crashed: false });
+    }
+    Ok((sums, loose.into_iter().map(|t| (t.path.clone(), t)).collect()))
 }
 
 /// Equal for this purpose: type, content, mode.

@@ -307,6 +307,45 @@ fn changes_outside_the_windows_of_a_turn_are_unattributed() {
 }
 
 #[test]
+fn folders_that_a_tool_made_for_its_file_go_with_it() {
+    let w = World::new();
+    w.write("a", "1");
+    let before = w.model();
+    let s = Agent { w: &w, id: "s" };
+    s.begin("k");
+    s.write("c1", "new/deep/file", "made");
+    s.write("c2", "kept/file", "made");
+    w.write("kept/mine", "by hand");
+    s.end();
+    let o = s.rewind("1");
+    assert_eq!(action(&o, "new").as_deref(), Some("rmdir"));
+    assert_eq!(action(&o, "new/deep").as_deref(), Some("rmdir"));
+    assert_eq!(w.read("kept/mine"), "by hand");
+    assert!(!w.exists("new") && !w.exists("kept/file"));
+    fs::remove_dir_all(w.path("kept")).unwrap();
+    same(&before, &w.model(), "all that the agent made is gone");
+    w.check_store();
+}
+
+#[test]
+fn what_one_window_saw_half_done_beside_another_is_the_sessions() {
+    let w = World::new();
+    w.write("f", "one");
+    let s = Agent { w: &w, id: "s" };
+    s.begin("k");
+    s.tool(true, "edit", &["f"]);
+    s.tool(true, "shell", &[]);
+    w.write("f", "");
+    s.tool(false, "shell", &[]);
+    w.write("f", "two");
+    s.tool(false, "edit", &["f"]);
+    s.end();
+    let o = s.rewind("1");
+    assert_eq!(action(&o, "f").as_deref(), Some("overwrite"));
+    assert_eq!(w.read("f"), "one");
+}
+
+#[test]
 fn overlapping_windows_belong_to_whoever_named_the_path() {
     let w = World::new();
     for n in ["named", "both", "f"] {
