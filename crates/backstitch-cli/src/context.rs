@@ -16,7 +16,7 @@ use backstitch::{
 };
 
 use crate::{
-    command, problem,
+    ask, command, problem,
     progress::Progress,
     table::{Cli, Global},
     ui::Ui,
@@ -31,8 +31,6 @@ pub struct Context {
     pub ui: Ui,
     /// The folder that was named, or the current one.
     pub folder: PathBuf,
-    /// A person says so.
-    pub as_person: bool,
     /// `--session` as typed.
     pub session: Option<String>,
     /// The environment, with the options applied.
@@ -119,7 +117,6 @@ impl Context {
     ) -> Context {
         Context {
             folder: g.workspace.unwrap_or_else(|| PathBuf::from(".")),
-            as_person: g.as_person,
             session: g.session,
             surroundings,
             interrupt,
@@ -132,6 +129,18 @@ impl Context {
     /// For long work.
     pub fn control(&self) -> Control<'_> {
         Control { interrupt: &self.interrupt, progress: &*self.tick }
+    }
+
+    /// Says, before anything else, that this cannot be undone; on a terminal, asks.
+    ///
+    /// # Errors
+    /// `interrupted` where the answer is not yes.
+    pub fn warn_for_good(&self, what: &str, yes: bool) -> Result<()> {
+        self.ui.for_good(what);
+        if self.ui.can_ask && !yes && !ask::yes("Remove?", &self.interrupt)? {
+            return Err(Error::new(Code::Interrupted, "nothing was removed"));
+        }
+        Ok(())
     }
 
     /// The workspace of the named folder.
@@ -185,17 +194,5 @@ impl Context {
             None => 0,
         };
         Ok(all.swap_remove(at))
-    }
-
-    /// Some commands are a person's (SEMANTICS 36). For commands that need no workspace.
-    pub fn refuse_agents(&self, command: &str) -> Result<()> {
-        match &self.surroundings.agent_context {
-            Some(variable) if !self.as_person => Err(Error::new(
-                Code::AgentContext,
-                format!("`{command}` is not for agents ({variable} is set)"),
-            )
-            .hint("a person adds --as-person")),
-            _ => Ok(()),
-        }
     }
 }

@@ -221,6 +221,7 @@ fn form(k: &Key) -> String {
         Form::Bool => "`true` or `false`".to_owned(),
         Form::Bytes => "a size: bytes, or text such as `32MiB`".to_owned(),
         Form::Int => "a whole number".to_owned(),
+        Form::Count => "a whole number of at least 1".to_owned(),
         Form::Seconds => "seconds".to_owned(),
         Form::List => "a list of texts".to_owned(),
         Form::Choice(words) => words.iter().map(|w| format!("`{w}`")).collect::<Vec<_>>().join(", "),
@@ -233,6 +234,7 @@ fn guard(k: &Key) -> String {
         Guard::Any => "yes".to_owned(),
         Guard::Lower => "if it is lower".to_owned(),
         Guard::Higher => "if it is higher".to_owned(),
+        Guard::Rise(_) => "if it records more".to_owned(),
         Guard::Words(words) => {
             format!("if it is {}", words.iter().map(|w| format!("`{w}`")).collect::<Vec<_>>().join(" or "))
         }

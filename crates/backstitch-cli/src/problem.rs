@@ -58,6 +58,7 @@ pub fn general(code: Code) -> Option<&'static str> {
         Code::OverBudget => "free some space, or raise the setting; nothing was changed",
         Code::UnsafePath => "name paths inside the workspace; nothing was changed",
         Code::NotRestorable => "`backstitch list --check` marks what can be restored",
+        Code::SharedStore => "name a local folder with --store-dir",
         Code::AgentContext => "a person adds --as-person",
         Code::Disabled => "`backstitch status` says which switch is off",
         Code::Busy => "try again when the other process has ended; nothing was changed",

@@ -2,12 +2,14 @@
 //!
 //! Parsing never touches the disk; what the words mean is decided in [`crate::context`].
 
+mod keep;
 mod words;
 
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 
+pub use self::keep::{Forget, Prune, Purge};
 use self::words::recordable;
 pub use self::words::{Agent, Color, Kind, OnConflict, Page, Retention, Scope, Status};
 
@@ -167,6 +169,13 @@ pub enum Command {
     Label(Label),
     /// Move checkpoints to the trash. `undo` brings them back.
     Delete(Several),
+    /// Move to the trash what the retention policy lets go. `undo` brings it back.
+    Prune(Prune),
+    /// Remove paths from every checkpoint, and their bytes from the store. CANNOT BE UNDONE.
+    ///
+    /// Files in the folder stay as they are. Ends with a search of the store, and lists what it cannot reach: the same
+    /// content at other paths, the folder's own git repository, exports. Called again, it finishes what was interrupted.
+    Forget(Forget),
     /// Free the space of what was deleted, at once and for good, and tidy the store.
     ///
     /// Checkpoints in the trash cannot be brought back after this. Runs beside captures. What cannot be rewritten now, for
@@ -581,8 +590,8 @@ pub enum Session {
     End(SessionName),
     /// Move all checkpoints of a session to the trash. `undo` brings them back.
     Delete(SessionDelete),
-    /// Remove a session for good. Not available in this version: refused.
-    Purge(SessionName),
+    /// Remove a session for good, trash and operations included. CANNOT BE UNDONE.
+    Purge(Purge),
 }
 
 /// One session.
@@ -820,9 +829,9 @@ pub struct Set {
 pub enum Stores {
     /// List all stores.
     List,
-    /// Remove stores for good, if they are sound and nobody uses them.
+    /// Remove stores for good, if they are sound and nobody uses them. CANNOT BE UNDONE.
     Delete(StoreNames),
-    /// Remove stores for good, damaged ones too.
+    /// Remove stores for good, damaged ones too. CANNOT BE UNDONE.
     Purge(StoreNames),
 }
 
@@ -832,6 +841,9 @@ pub struct StoreNames {
     /// Names as `stores list` shows them.
     #[arg(value_name = "NAME", required = true)]
     pub names: Vec<String>,
+    /// Do not ask.
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// `relink`
@@ -889,7 +901,7 @@ mod tests {
 
     #[test]
     fn commands_of_later_issues_do_not_exist() {
-        for name in ["prune", "forget", "sync", "mcp"] {
+        for name in ["sync", "mcp"] {
             assert!(Cli::try_parse_from(["backstitch", name]).is_err(), "{name}");
         }
     }

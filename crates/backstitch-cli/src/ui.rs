@@ -221,6 +221,14 @@ impl Ui {
         }
     }
 
+    /// Said before something that cannot be undone, whatever else is quiet. A document has its own words for it.
+    pub fn for_good(&self, what: &str) {
+        if !self.json {
+            let word = self.paint_err(style::WARNING, "warning:");
+            self.say(format!("{word} This removes {} for good. It cannot be undone.", text::tame(what)));
+        }
+    }
+
     /// All of them.
     pub fn warn_all(&self, messages: &[String]) {
         messages.iter().for_each(|m| self.warn(m));

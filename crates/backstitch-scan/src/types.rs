@@ -215,6 +215,8 @@ pub enum Reason {
     Time,
     /// Went away while it was looked at.
     Vanished,
+    /// By rule: a person had its bytes removed. No scan gives this reason.
+    Forgotten,
 }
 
 /// The types that are listed and never opened.
@@ -233,7 +235,7 @@ pub enum SpecialType {
 }
 
 /// Every reason with its stable text, in the order of [`Reason`].
-const REASONS: [(Reason, &str); 18] = [
+const REASONS: [(Reason, &str); 19] = [
     (Reason::Ignored, "ignored"),
     (Reason::Excluded, "excluded"),
     (Reason::Special(SpecialType::Fifo), "fifo"),
@@ -252,6 +254,7 @@ const REASONS: [(Reason, &str); 18] = [
     (Reason::Budget, "budget"),
     (Reason::Time, "time"),
     (Reason::Vanished, "vanished"),
+    (Reason::Forgotten, "forgotten"),
 ];
 
 impl Reason {
@@ -299,6 +302,7 @@ impl Reason {
             Reason::Budget => 15,
             Reason::Time => 16,
             Reason::Vanished => 17,
+            Reason::Forgotten => 18,
         }
     }
 

@@ -85,6 +85,7 @@ mod packed;
 mod pending;
 mod reach;
 mod refs;
+mod release;
 mod repack;
 mod rows;
 mod store;

@@ -99,6 +99,12 @@ impl Odb {
         Odb { inner: Arc::new(inner), pending: None }
     }
 
+    /// Reads the objects of any repository, such as the one of the folder that a store is about. Alternates are not
+    /// followed.
+    pub fn of_repository(objects: &Path) -> Odb {
+        Odb::new(objects, objects.to_owned())
+    }
+
     /// The same, and what `pending` holds.
     pub(crate) fn with_pending(&self, pending: Arc<Pending>) -> Odb {
         Odb { inner: self.inner.clone(), pending: Some(pending) }

@@ -218,6 +218,11 @@ impl Store {
         lock::take(&self.dir.join("locks"), name, Mode::Shared, wait)
     }
 
+    /// Takes a lock alone in a store that may be too damaged to be opened.
+    pub fn lock_at(dir: &Path, name: &str, wait: Duration) -> Result<Lock, Error> {
+        lock::take(&dir.join("locks"), name, Mode::Exclusive, wait)
+    }
+
     /// Takes the advisory lock `name` alone, waiting up to `wait`.
     pub fn lock_exclusive(&self, name: &str, wait: Duration) -> Result<Lock, Error> {
         lock::take(&self.dir.join("locks"), name, Mode::Exclusive, wait)

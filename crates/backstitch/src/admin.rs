@@ -1,13 +1,8 @@
-//! Around the rows: status, pin, label, delete, log, cat, show, stores, relink.
+//! Around the rows: status, pin, label, log, cat, show.
 
-use std::{
-    collections::HashSet,
-    io::Write,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{collections::HashSet, io::Write};
 
-use backstitch_store::{Edit, Expect, Odb, Oid, Store};
+use backstitch_store::{Edit, Expect, Odb, Oid};
 use bstr::{BStr, ByteSlice};
 use serde_json::{Value, json};
 
@@ -16,14 +11,11 @@ use crate::{
     coverage::{self, Document},
     diff::{self, Change, Options as DiffOptions},
     error::{Code, Error, Result},
-    operation::{OpKind, OpRecord, OpState},
     paths,
-    record::{self, CHECKPOINTS, Checkpoint, Record, TRASH, rfc3339},
+    record::{CHECKPOINTS, Checkpoint, Record},
     tree::{self, Node, Root},
     view,
-    workspace::{
-        Rows, Surroundings, Workspace, from_manifest_path, incarnation, manifest_path, store_name, stores,
-    },
+    workspace::{Rows, Workspace},
 };
 
 /// The setting that would cover what was left out for this reason.
@@ -61,16 +53,33 @@ impl Workspace {
             "not_covered": [],
             "in_flight": Value::Null,
             "watcher": Value::Null,
-            "warnings": self.settings().warnings,
-            "untrusted": self.settings().untrusted,
+            "warnings": [],
+            "untrusted": self.untrusted(),
             "recovered": self.recovered,
             "damaged": [],
         });
         if let Some(m) = out.as_object_mut().filter(|_| self.is_unbounded()) {
             m.insert("not_covered".into(), self.largest_uncovered().into());
         }
-        let Some(m) = out.as_object_mut().filter(|_| self.has_store()) else { return Ok(out) };
+        let mut warnings = self.settings().warnings.clone();
+        warnings.extend(self.vanished());
+        let Some(m) = out.as_object_mut() else { return Ok(out) };
+        if !self.has_store() {
+            m.insert("warnings".into(), warnings.into());
+            return Ok(out);
+        }
         let rows = self.rows()?;
+        if let Some(paths) = self.unfinished_forget() {
+            let names: Vec<String> = paths.iter().map(|p| p.to_str_lossy().into_owned()).collect();
+            warnings.push(format!(
+                "forgetting {} did not come to its end: call `backstitch forget` again",
+                names.join(", ")
+            ));
+        }
+        if let Some(last) = rows.newest() {
+            warnings.extend(self.project_changes(&last.record));
+        }
+        m.insert("warnings".into(), warnings.into());
         let sessions: HashSet<&str> = rows.all.iter().filter_map(|c| c.record.session.as_deref()).collect();
         let (used, linked) = self.used()?;
         m.insert("used_bytes".into(), used.into());
@@ -138,49 +147,6 @@ impl Workspace {
         self.rewrite(c, &|r| r.label = label.map(str::to_owned))
     }
 
-    /// Moves rows to the trash as one operation, and returns its id. `undo` brings them back.
-    ///
-    /// # Errors
-    /// `conflict` for a pinned row: nothing is moved.
-    pub fn delete(&self, rows: &[&Checkpoint]) -> Result<String> {
-        let _lock = self.lock_operation()?;
-        if let Some(p) = rows.iter().find(|c| c.record.pinned) {
-            return Err(Error::new(Code::Conflict, format!("checkpoint {} is pinned", p.record.id))
-                .hint("`backstitch unpin` first; nothing was deleted"));
-        }
-        let now = record::now_ms();
-        let op = OpRecord {
-            v: 1,
-            id: record::new_id(now),
-            seq: self.operations()?.last().map_or(1, |o| o.record.seq + 1),
-            kind: OpKind::Delete,
-            state: OpState::Done,
-            target: rows.iter().map(|c| c.record.id.as_str()).collect::<Vec<_>>().join(" "),
-            inverts: None,
-            session: self.surroundings().session.clone(),
-            safety: None,
-            plan: String::new(),
-            created_ms: now,
-            changed: 0,
-            at: 0,
-            takes_back: Vec::new(),
-            exceptions: Vec::new(),
-            rows: rows.iter().map(|c| (c.record.id.clone(), c.commit.to_string())).collect(),
-            extra: serde_json::Map::new(),
-        };
-        // The record comes first: a row in the trash is always named by an operation that brings it back.
-        let id = self.write_operation(&op, None)?;
-        let refs = self.store()?.refs();
-        for c in rows {
-            let (from, to) = (format!("{CHECKPOINTS}{}", c.record.id), format!("{TRASH}{}", c.record.id));
-            refs.apply(&[
-                Edit { name: to, expect: Expect::Any, new: Some(c.commit) },
-                Edit { name: from, expect: Expect::Is(c.commit), new: None },
-            ])?;
-        }
-        Ok(id)
-    }
-
     /// Writes a recorded file's bytes, or a link's text.
     ///
     /// # Errors
@@ -236,68 +202,6 @@ impl Workspace {
         let mut seen = HashSet::new();
         Ok(rows.all.iter().map(|c| (c, check_tree(&odb, c, &mut seen).err().map(|e| e.message))).collect())
     }
-
-    /// Makes the store of `old` the store of this workspace, which was moved here.
-    ///
-    /// # Errors
-    /// `no-such-store`, `wrong-workspace` where the old folder is still there or this one has rows of its own.
-    pub fn relink(&mut self, old: &Path) -> Result<()> {
-        let old = std::path::absolute(old).map_err(|e| Error::io(old, e))?;
-        let real = old.canonicalize();
-        let base = &self.surroundings().store_base;
-        let dir = base.join("stores").join(store_name(&old));
-        if self.has_store() {
-            return Err(Error::new(
-                Code::WrongWorkspace,
-                format!("{} has a store of its own", self.root().display()),
-            )
-            .at(self.root())
-            .hint("`backstitch stores delete` removes it, if its checkpoints are not wanted"));
-        }
-        // A copy has another inode than the folder that the rows were made of; so has what stands at the old path now.
-        if real.as_deref().is_ok_and(|r| r == self.root()) {
-            return Err(
-                Error::new(Code::WrongWorkspace, format!("{} is this folder", old.display())).at(&old)
-            );
-        }
-        let here = incarnation(self.root())?;
-        let recorded_inc = stores(base)
-            .into_iter()
-            .filter_map(|k| k.manifest.ok())
-            .find(|m| from_manifest_path(&m.path) == old);
-        let is_this = recorded_inc.is_some_and(|m| {
-            (m.dev, m.ino, m.birth_ns) == (here.dev, here.ino, here.birth_ns.map(i128::from))
-        });
-        if old.is_dir() && !is_this {
-            return Err(Error::new(Code::WrongWorkspace, format!("{} is still there", old.display()))
-                .at(&old)
-                .hint("relink is for a folder that was moved; a copy has a history of its own"));
-        }
-        let missing = || {
-            Error::new(Code::NoSuchStore, format!("there is no store for {}", old.display()))
-                .at(&old)
-                .hint("`backstitch stores list` shows all")
-        };
-        if dir.join("manifest.json").symlink_metadata().is_err() {
-            return Err(missing());
-        }
-        let store = Store::open(&dir)?;
-        let recorded = from_manifest_path(&store.manifest().path);
-        if recorded != old && recorded != self.root() {
-            return Err(missing());
-        }
-        let lock = store.lock_exclusive("workspace", self.lock_wait())?;
-        let inc = incarnation(self.root())?;
-        let mut m = store.manifest().clone();
-        m.path = manifest_path(self.root());
-        (m.dev, m.ino, m.birth_ns) = (inc.dev, inc.ino, inc.birth_ns.map(i128::from));
-        store.write_manifest(&m)?;
-        std::fs::rename(&dir, self.store_dir()).map_err(|e| Error::io(self.store_dir(), e))?;
-        drop(lock);
-        let again = Workspace::open(self.root(), self.surroundings().clone())?;
-        *self = again;
-        Ok(())
-    }
 }
 
 /// Walks a row's trees; an object seen before is not looked at again.
@@ -337,104 +241,4 @@ fn check_tree(odb: &Odb, c: &Checkpoint, seen: &mut HashSet<Oid>) -> Result<()> 
         }
     }
     Ok(())
-}
-
-/// All stores: `[{"name","dir","workspace","exists","created","last_used","bytes","checkpoints","ok","error"}]`.
-pub fn stores_list(surroundings: &Surroundings) -> Result<Vec<Value>> {
-    let mut out = Vec::new();
-    for k in stores(&surroundings.store_base) {
-        let name = k.dir.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        let (mut bytes, mut count, mut error) =
-            (Value::Null, Value::Null, k.manifest.as_ref().err().cloned());
-        match Store::open(&k.dir) {
-            Ok(store) => {
-                bytes = store.disk_usage().map(|d| d.total.into()).unwrap_or(Value::Null);
-                match store.refs().list(CHECKPOINTS) {
-                    Ok(l) => count = l.len().into(),
-                    Err(e) => error = error.or(Some(e.to_string())),
-                }
-            }
-            Err(e) => error = error.or(Some(e.to_string())),
-        }
-        let m = k.manifest.ok();
-        let path = m.as_ref().map(|m| from_manifest_path(&m.path));
-        out.push(json!({
-            "name": name,
-            "dir": paths::bytes(&k.dir).to_str_lossy(),
-            "workspace": path.as_ref().map(|p| paths::bytes(p).to_str_lossy().into_owned()),
-            "exists": path.as_ref().is_some_and(|p| p.is_dir()),
-            "created": m.as_ref().map(|m| rfc3339(m.created_ms)),
-            "last_used": m.as_ref().map(|m| rfc3339(m.last_used_ms)),
-            "bytes": bytes,
-            "checkpoints": count,
-            "ok": error.is_none(),
-            "error": error,
-        }));
-    }
-    Ok(out)
-}
-
-/// Removes a store for good. Strict: a plain name, a readable manifest, no live owner; `purge` is for half-broken stores
-/// and skips the health check only. Returns the bytes freed. A store that vanished meanwhile is no error.
-///
-/// # Errors
-/// `unsafe-path`, `no-such-store`, `store-damaged` (without `purge`), `busy`.
-pub fn stores_delete(surroundings: &Surroundings, name: &str, purge: bool) -> Result<u64> {
-    let plain = !name.is_empty()
-        && !name.starts_with('.')
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'));
-    if !plain {
-        return Err(Error::new(Code::UnsafePath, format!("{name:?} is not the name of a store")).at(name));
-    }
-    let base = surroundings.store_base.join("stores");
-    let dir = base.join(name);
-    match dir.symlink_metadata() {
-        Ok(m) if m.is_dir() => {}
-        Ok(_) => return Err(Error::new(Code::UnsafePath, format!("{} is no folder", dir.display())).at(&dir)),
-        Err(_) => {
-            return Err(Error::new(Code::NoSuchStore, format!("there is no store {name:?}"))
-                .at(&dir)
-                .hint("`backstitch stores list` shows all"));
-        }
-    }
-    let mut locks = Vec::new();
-    match Store::open(&dir) {
-        Ok(store) => {
-            for l in ["workspace", "collect", "store"] {
-                locks.push(store.lock_exclusive(l, Duration::ZERO)?);
-            }
-        }
-        Err(e) if !purge => {
-            return Err(
-                Error::from(e).hint("`backstitch stores purge` removes a store that cannot be opened")
-            );
-        }
-        Err(_) => {}
-    }
-    let freed = folder_bytes(&dir);
-    // Out of sight first: a half-removed store is never taken for a store.
-    let aside = surroundings.store_base.join(format!("removed-{}", record::new_id(record::now_ms())));
-    match std::fs::rename(&dir, &aside) {
-        Ok(()) => {}
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(0),
-        Err(e) => return Err(Error::io(&dir, e)),
-    }
-    std::fs::remove_dir_all(&aside).map_err(|e| Error::io(&aside, e))?;
-    Ok(freed)
-}
-
-fn folder_bytes(dir: &Path) -> u64 {
-    use std::os::unix::fs::MetadataExt;
-    let mut total = 0;
-    let mut stack: Vec<PathBuf> = vec![dir.to_owned()];
-    while let Some(d) = stack.pop() {
-        for e in std::fs::read_dir(&d).into_iter().flatten().flatten() {
-            let Ok(m) = e.path().symlink_metadata() else { continue };
-            total += m.blocks() * 512;
-            if m.is_dir() {
-                stack.push(e.path());
-            }
-        }
-    }
-    total
 }

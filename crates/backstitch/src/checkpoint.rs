@@ -157,8 +157,7 @@ impl Workspace {
         let mut warnings = self.settings().warnings.clone();
         self.refuse_moved()?;
         self.create_store()?;
-        self.check_room()?;
-        self.check_budget()?;
+        self.ensure_room(control)?;
         let lock = self.lock_capture()?;
         let rows = self.rows()?;
         for (name, why) in &rows.damaged {
@@ -177,7 +176,8 @@ impl Workspace {
         mut warnings: Vec<String>,
     ) -> Result<Outcome> {
         let parent = rows.parent(options.session.as_deref());
-        let mut notes = Vec::new();
+        let mut notes: Vec<String> = self.lost.iter().cloned().collect();
+        warnings.extend(self.lost.iter().cloned());
         let (live, carried) =
             self.look_now(options, rows, parent, None, control, (&mut notes, &mut warnings))?;
         if options.if_changed && parent.is_some() && live.trees() == carried.trees() {
@@ -206,6 +206,7 @@ impl Workspace {
         let checkpoint = commit_row(self, rows, live, new, lock)?;
         warnings.extend(checkpoint.record.notes.iter().filter(|n| n.contains("less than half")).cloned());
         self.touch_manifest();
+        warnings.extend(self.prune_after(rows, &checkpoint, lock));
         Ok(Outcome { checkpoint: Some(checkpoint), skips, missed, warnings, read })
     }
 
@@ -294,48 +295,6 @@ impl Workspace {
             look_above(self, &mut live, &options.paths)?;
         }
         Ok((live, carried))
-    }
-
-    /// The floor of free disk space (DESIGN rule 6), before anything is written.
-    pub(crate) fn check_room(&self) -> Result<()> {
-        let dir = self.store()?.dir();
-        let Ok(v) = rustix::fs::statvfs(dir) else { return Ok(()) };
-        let free = v.f_bavail.saturating_mul(v.f_frsize);
-        let floor = self.settings().int("free_floor");
-        if free < floor {
-            return Err(Error::new(
-                Code::OverBudget,
-                format!(
-                    "{}: {} of disk space are free, below the floor of {}",
-                    dir.display(),
-                    crate::settings::show_bytes(free),
-                    crate::settings::show_bytes(floor)
-                ),
-            )
-            .at(dir)
-            .hint("`backstitch gc` frees what was deleted; else free some space, or lower `free_floor`"));
-        }
-        Ok(())
-    }
-
-    /// The store's ceiling, before anything is written.
-    fn check_budget(&self) -> Result<()> {
-        let store = self.store()?;
-        let (used, budget) = (self.used()?.0, self.settings().int("budget"));
-        if used < budget {
-            return Ok(());
-        }
-        Err(Error::new(
-            Code::OverBudget,
-            format!(
-                "{}: the store holds {} of a budget of {}",
-                store.dir().display(),
-                crate::settings::show_bytes(used),
-                crate::settings::show_bytes(budget)
-            ),
-        )
-        .at(store.dir())
-        .hint("`backstitch gc` frees what was deleted; else delete checkpoints or raise `budget`; nothing was recorded"))
     }
 
     fn touch_manifest(&self) {

@@ -49,6 +49,8 @@ pub enum Code {
     UnsafePath,
     /// The row cannot be a target: failed, a gap, or implausibly empty.
     NotRestorable,
+    /// The store would lie on a network file system.
+    SharedStore,
     /// Not allowed from inside an agent's environment.
     AgentContext,
     /// Recording is switched off.
@@ -84,6 +86,7 @@ impl Code {
         Code::OverBudget,
         Code::UnsafePath,
         Code::NotRestorable,
+        Code::SharedStore,
         Code::AgentContext,
         Code::Disabled,
         Code::Busy,
@@ -114,6 +117,7 @@ impl Code {
             Code::OverBudget => "over-budget",
             Code::UnsafePath => "unsafe-path",
             Code::NotRestorable => "not-restorable",
+            Code::SharedStore => "shared-store",
             Code::AgentContext => "agent-context",
             Code::Disabled => "disabled",
             Code::Busy => "busy",
@@ -141,6 +145,7 @@ impl Code {
             | Code::OverBudget
             | Code::UnsafePath
             | Code::NotRestorable
+            | Code::SharedStore
             | Code::AgentContext
             | Code::Disabled => 5,
             Code::Busy => 6,

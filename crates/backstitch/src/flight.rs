@@ -193,6 +193,8 @@ impl Workspace {
         loop {
             let now = self.rows()?;
             let c = row_in_flight(&now, id)?;
+            let mut extra = found.extra.clone();
+            extra.extend(c.record.extra.clone());
             found = Record {
                 seq: c.record.seq,
                 created_ms: c.record.created_ms,
@@ -201,7 +203,7 @@ impl Workspace {
                 label: c.record.label.clone(),
                 pinned: c.record.pinned,
                 retention: c.record.retention,
-                extra: c.record.extra.clone(),
+                extra,
                 ..found
             };
             found.extra.remove(IN_FLIGHT);

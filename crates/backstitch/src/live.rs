@@ -94,8 +94,16 @@ impl Live {
     }
 }
 
+/// Where the stat table is. In a store that several hosts use each has its own: what one host saw says nothing to another.
 pub(crate) fn table_dir(ws: &Workspace) -> Result<std::path::PathBuf> {
-    Ok(ws.store()?.state_dir())
+    let dir = ws.store()?.state_dir();
+    if !ws.settings().flag("shared_store") {
+        return Ok(dir);
+    }
+    let own =
+        dir.join(format!("host-{}", paths::escape(crate::network::host().as_bytes()).replace('/', "%2f")));
+    crate::workspace::private_dir(&own)?;
+    Ok(own)
 }
 
 /// The row that vouches for the table's ids still has its ref, its commit can be read, and every pack that was there when

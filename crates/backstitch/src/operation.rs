@@ -44,8 +44,10 @@ pub enum OpKind {
     Undo,
     /// Inverse of an undo.
     Redo,
-    /// Rows moved to the trash.
+    /// Rows moved to the trash by name.
     Delete,
+    /// Rows and operations moved to the trash by the policy.
+    Prune,
 }
 
 impl OpKind {
@@ -58,6 +60,7 @@ impl OpKind {
             OpKind::Undo => "undo",
             OpKind::Redo => "redo",
             OpKind::Delete => "delete",
+            OpKind::Prune => "prune",
         }
     }
 }

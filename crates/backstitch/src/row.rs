@@ -14,6 +14,7 @@ use crate::{
     paths,
     record::{self, CHECKPOINTS, Checkpoint, Incarnation, Kind, Record, Retention, State, Summary},
     tree::{self, DirRef, Root},
+    trust,
     workspace::{CaptureLock, Rows, Workspace, incarnation},
 };
 
@@ -154,7 +155,10 @@ pub(crate) fn build_record(
         && live.outside_covers.is_empty();
     let partial = narrowed || live.skips.iter().any(|s| !s.reason.by_rule());
     let mut notes = new.notes;
+    let project = ws.project_files();
+    let host = ws.settings().flag("shared_store").then(crate::network::host);
     if let Some(p) = new.parent {
+        notes.extend(trust::changes(p.record.extra.get(trust::PROJECT), &project));
         if live.covers.is_none() && p.record.files >= 10 && live.count * 2 < p.record.files {
             notes.push(format!(
                 "this row holds {} files, less than half of the {} in {}",
@@ -209,7 +213,11 @@ pub(crate) fn build_record(
         notes,
         reason: None,
         operation: new.operation,
-        extra: serde_json::Map::new(),
+        extra: trust::digests(&project)
+            .map(|d| (trust::PROJECT.to_owned(), d))
+            .into_iter()
+            .chain(host.map(|h| ("host".to_owned(), h.into())))
+            .collect(),
     };
     if let Some(adjust) = new.adjust {
         adjust(&mut record);

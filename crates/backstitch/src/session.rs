@@ -50,7 +50,7 @@ pub struct SessionRecord {
 
 impl SessionRecord {
     /// Its rows were moved to the trash once.
-    fn was_deleted(&self) -> bool {
+    pub(crate) fn was_deleted(&self) -> bool {
         self.extra.contains_key("deleted")
     }
 }
@@ -111,6 +111,11 @@ fn parts(sessions: &BTreeMap<String, SessionRecord>, id: &str) -> Vec<(String, u
     parts
 }
 
+/// Where a session's record is.
+pub(crate) fn session_ref(id: &str) -> String {
+    format!("{SESSIONS}{}", id.replace(':', "%3a").replace('@', "%40"))
+}
+
 /// There is no such session.
 pub fn no_session(id: &str) -> Error {
     Error::new(Code::NoSuchSession, format!("there is no session {id:?} here"))
@@ -168,14 +173,14 @@ impl Workspace {
             .collect()
     }
 
-    fn write_session(&self, s: &SessionRecord) -> Result<()> {
+    pub(crate) fn write_session(&self, s: &SessionRecord) -> Result<()> {
         let writer = self.store()?.writer()?;
         let mut scratch = writer.scratch();
         let (tree, _) = writer.tree(&mut scratch, &mut Vec::new())?;
         let message = record::encode(&format!("session {}", s.id), s);
         let commit = writer.commit(&mut scratch, &tree, &message, s.created_ms.div_euclid(1000))?;
         writer.finish()?;
-        let name = format!("{SESSIONS}{}", s.id.replace(':', "%3a").replace('@', "%40"));
+        let name = session_ref(&s.id);
         self.store()?.refs().apply(&[Edit { name, expect: Expect::Any, new: Some(commit) }])?;
         Ok(())
     }
@@ -263,58 +268,6 @@ impl Workspace {
         };
         self.write_session(&s)?;
         Ok(s)
-    }
-
-    /// Moves all rows of a session to the trash as one operation, and returns its id and theirs. `undo` brings them back.
-    ///
-    /// # Errors
-    /// `no-such-session`; without `force`: `busy` while a turn of it has been open for less than an hour, `conflict`
-    /// where another session was forked from it; `conflict` for a pinned row. Nothing is moved then.
-    pub fn session_delete(&self, session: &str, force: bool) -> Result<(String, Vec<String>)> {
-        const LIVE_MS: i64 = 3_600_000;
-        let rows = self.rows()?;
-        let own: Vec<&Checkpoint> =
-            rows.all.iter().filter(|c| c.record.session.as_deref() == Some(session)).collect();
-        let mut records = self.session_records()?;
-        if own.is_empty() {
-            return Err(match records.get(session).filter(|s| !s.was_deleted() && !s.ended) {
-                Some(_) => Error::new(
-                    Code::NoSuchSession,
-                    format!("session {session:?} has no checkpoints of its own"),
-                )
-                .hint("`backstitch session end` takes it off the list"),
-                None => no_session(session),
-            });
-        }
-        let open = open_turn(&own).filter(|_| {
-            own.last().is_some_and(|c| record::now_ms().saturating_sub(c.record.created_ms) < LIVE_MS)
-        });
-        if let Some(turn) = open.and_then(|c| c.record.turn).filter(|_| !force) {
-            return Err(Error::new(Code::Busy, format!("turn {turn} of session {session:?} is open"))
-                .hint("end it first, or say --force; nothing was deleted"));
-        }
-        let forks: Vec<String> = records
-            .values()
-            .filter(|s| s.parent.as_deref() == Some(session) && !s.was_deleted())
-            .map(|s| s.id.clone())
-            .collect();
-        if !forks.is_empty() && !force {
-            return Err(Error::new(
-                Code::Conflict,
-                format!("{} sessions were forked from {session:?}", forks.len()),
-            )
-            .list(forks)
-            .hint(
-                "their lines need its checkpoints; --force deletes them all the same; nothing was deleted",
-            ));
-        }
-        let ids = own.iter().map(|c| c.record.id.clone()).collect();
-        let operation = self.delete(&own)?;
-        if let Some(mut s) = records.remove(session).filter(|s| !s.was_deleted()) {
-            s.extra.insert("deleted".to_owned(), true.into());
-            self.write_session(&s)?;
-        }
-        Ok((operation, ids))
     }
 
     /// Opens a session, for the first time or again: a turn that was left open ends as `crashed`, and a session that had

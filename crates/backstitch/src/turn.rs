@@ -110,6 +110,7 @@ impl Workspace {
     ) -> Result<Outcome> {
         check_session(&o.session)?;
         self.ready()?;
+        self.ensure_room(control)?;
         let _turns = self.lock(self.store()?, "turns", true)?;
         let lock = self.lock_capture()?;
         let (rows, options) = match self.turn_next(o)? {

@@ -14,7 +14,6 @@ use crate::{
     operation::{self, OpKind, OpRecord, OpState, Operation, Outcome, Request},
     place::{Found, Place},
     plan::{Action, Item, Plan, Progress, Stand},
-    record::{CHECKPOINTS, TRASH},
     tree::{self, Put},
     workspace::{Control, OperationLock, Rows, Workspace},
 };
@@ -56,7 +55,7 @@ pub struct Options {
 
 impl Options {
     /// The plan that was looked at is the one that would be carried out now.
-    fn check_plan(&self, digest: &str) -> Result<()> {
+    pub(crate) fn check_plan(&self, digest: &str) -> Result<()> {
         match &self.plan {
             Some(wanted) if wanted != digest => Err(Error::new(
                 Code::PlanChanged,
@@ -94,6 +93,8 @@ pub fn stacks<'a>(all: &'a [Operation], session: Option<&str>) -> Stacks<'a> {
                 s.redo.retain(|o| Some(o.record.id.as_str()) != inverts);
                 s.undo.push(op);
             }
+            // Nobody did it: it neither is the next thing to take back nor closes a branch.
+            OpKind::Prune if op.record.extra.contains_key(crate::trash::AUTOMATIC) => {}
             _ => {
                 s.undo.push(op);
                 s.redo.clear();
@@ -190,11 +191,10 @@ impl Workspace {
             _ => OnConflict::Keep,
         });
         let odb = self.odb()?;
-        let done: Vec<Item> = op
-            .items(&odb)?
-            .into_iter()
-            .filter(|i| i.action.changes() && i.result == Progress::Done)
-            .collect();
+        let (forgotten, all_items): (Vec<Item>, Vec<Item>) =
+            op.items(&odb)?.into_iter().partition(|i| i.reason.as_deref() == Some(crate::forget::FORGOTTEN));
+        let done: Vec<Item> =
+            all_items.into_iter().filter(|i| i.action.changes() && i.result == Progress::Done).collect();
         let mut place = Place::of(self, &op.record.id)?;
         let how = Resolve::new(policy, options.markers);
         let (mut plan, mut present) = inverse(&mut place, done, &how)?;
@@ -216,6 +216,7 @@ impl Workspace {
             }
         }
         self.keep_out_of_repositories(&mut plan)?;
+        let (plan, present) = with_forgotten(plan, present, forgotten);
         let conflicts = conflicts(&plan);
         if policy == OnConflict::Refuse && !conflicts.is_empty() {
             return Err(Error::new(
@@ -395,67 +396,24 @@ impl Workspace {
         }])?;
         Ok(record.id.clone())
     }
+}
 
-    /// Moves rows between the list and the trash.
-    fn invert_rows(
-        &self,
-        kind: OpKind,
-        op: &Operation,
-        options: &Options,
-        all: &[Operation],
-    ) -> Result<Outcome> {
-        let refs = self.store()?.refs();
-        // A delete and its redo put rows into the trash; its undo brings them back.
-        let back = matches!(op.record.kind, OpKind::Delete | OpKind::Redo);
-        let mut missing = Vec::new();
-        let plan = Plan::default().digest(&op.record.id);
-        options.check_plan(&plan)?;
-        if !options.dry_run {
-            for (id, commit) in &op.record.rows {
-                let (from, to) = if back { (TRASH, CHECKPOINTS) } else { (CHECKPOINTS, TRASH) };
-                let commit = Oid::from_hex(commit.as_bytes()).map_err(|e| {
-                    Error::new(Code::StoreDamaged, format!("operation {}: {e}", op.record.id))
-                })?;
-                match refs.get(&format!("{from}{id}"))? {
-                    Some(current) => {
-                        let _ = commit;
-                        // Where a collection has just freed it, nothing is set.
-                        let moved = refs.apply(&[
-                            Edit { name: format!("{from}{id}"), expect: Expect::Is(current), new: None },
-                            Edit { name: format!("{to}{id}"), expect: Expect::Any, new: Some(current) },
-                        ]);
-                        match moved {
-                            Err(backstitch_store::Error::RefMoved { .. }) => missing.push(id.clone()),
-                            done => done?,
-                        }
-                    }
-                    None => missing.push(id.clone()),
-                }
-            }
-        }
-        let record = OpRecord {
-            id: crate::record::new_id(crate::record::now_ms()),
-            seq: all.last().map_or(1, |o| o.record.seq + 1),
-            kind,
-            target: op.record.id.clone(),
-            inverts: Some(op.record.id.clone()),
-            created_ms: crate::record::now_ms(),
-            ..op.record.clone()
-        };
-        let id = if options.dry_run { None } else { Some(self.write_operation(&record, None)?) };
-        Ok(Outcome {
-            operation: id,
-            dry_run: options.dry_run,
-            plan,
-            target: op.record.id.clone(),
-            safety: None,
-            items: Vec::new(),
-            verified: true,
-            partial: !missing.is_empty(),
-            takes_back: Vec::new(),
-            warnings: missing.iter().map(|m| format!("{m} is no longer in the store")).collect(),
-        })
+/// Paths whose bytes were removed on request are told with every inverse, and left alone.
+fn with_forgotten(mut plan: Plan, present: Vec<Found>, forgotten: Vec<Item>) -> (Plan, Vec<Found>) {
+    if forgotten.is_empty() {
+        return (plan, present);
     }
+    let mut all: Vec<(Item, Found)> = std::mem::take(&mut plan.items).into_iter().zip(present).collect();
+    all.extend(
+        forgotten
+            .into_iter()
+            // What stands there is nobody's concern here.
+            .map(|i| (Item::keep(i.path, Action::Keep, crate::forget::FORGOTTEN), Found::Special)),
+    );
+    all.sort_by(|a, b| a.0.path.cmp(&b.0.path));
+    let (items, present) = all.into_iter().unzip();
+    plan.items = items;
+    (plan, present)
 }
 
 /// Paths of a plan that are not, or not wholly, brought to where they should be because somebody else changed them.

@@ -37,6 +37,8 @@ pub struct Surroundings {
     pub disabled: bool,
     /// The session in whose name rows are made.
     pub session: Option<String>,
+    /// The session inside which the process runs: it is not removed from below it.
+    pub inside: Option<String>,
     /// Settings by environment variable.
     pub settings: Vec<(String, String)>,
     /// The host variable that shows that an agent is calling (SEMANTICS 36).
@@ -84,6 +86,7 @@ impl Surroundings {
                 .or_else(|| config.map(|c| c.join("backstitch/config.toml"))),
             disabled: var("BACKSTITCH_DISABLE").is_some_and(|v| truthy(&v)),
             session: var("BACKSTITCH_SESSION").and_then(|v| v.into_string().ok()),
+            inside: var("BACKSTITCH_SESSION").and_then(|v| v.into_string().ok()),
             settings: std::env::vars().filter(|(k, _)| k.starts_with("BACKSTITCH_")).collect(),
             program: None,
             agent_context: AGENT_VARIABLES.iter().find(|n| var(n).is_some()).map(|n| n.to_string()),
@@ -127,7 +130,7 @@ fn ignore_everything(base: &Path) -> Result<()> {
     }
 }
 
-fn private_dir(dir: &Path) -> Result<()> {
+pub(crate) fn private_dir(dir: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| Error::io(dir, e))
 }
@@ -142,6 +145,8 @@ pub struct Workspace {
     interrupt: Option<Arc<AtomicBool>>,
     /// What recovery did when this workspace was opened.
     pub recovered: Option<String>,
+    /// The store that was there before is gone; the next row says so.
+    pub(crate) lost: Option<String>,
 }
 
 /// The real path where it resolves, else the real path of the nearest parent that does, else lexical.
@@ -361,8 +366,16 @@ impl Workspace {
                 })
             }
         };
-        let mut ws =
-            Workspace { root, store_dir, store, surroundings, settings, interrupt: None, recovered: None };
+        let mut ws = Workspace {
+            root,
+            store_dir,
+            store,
+            surroundings,
+            settings,
+            interrupt: None,
+            recovered: None,
+            lost: None,
+        };
         if let Some(store) = &ws.store {
             let recorded = from_manifest_path(&store.manifest().path);
             if recorded != ws.root {
@@ -393,6 +406,7 @@ impl Workspace {
     /// Takes a lock, waiting as long as the settings say or until it is interrupted.
     pub(crate) fn lock(&self, store: &Store, name: &str, exclusive: bool) -> Result<Lock> {
         const SLICE: Duration = Duration::from_millis(100);
+        crate::network::check(store.dir(), &self.settings)?;
         let end = Instant::now() + self.lock_wait();
         loop {
             let left = end.saturating_duration_since(Instant::now());
@@ -460,15 +474,17 @@ impl Workspace {
             .map(|p| p.display().to_string())
             .collect();
         let hint = match below.first() {
+            _ if self.vanished().is_some() => {
+                "put the store's folder back from a copy; the next `backstitch checkpoint` makes a new, empty one".to_owned()
+            }
             None => "`backstitch checkpoint` records the folder".to_owned(),
             Some(first) => format!(
                 "there are checkpoints of {first}: name it with -C; `backstitch stores list` shows all"
             ),
         };
-        Err(Error::new(Code::NoSuchStore, format!("nothing is recorded for {}", self.root.display()))
-            .at(&self.root)
-            .list(below)
-            .hint(hint))
+        let gone = self.vanished();
+        let said = gone.unwrap_or_else(|| format!("nothing is recorded for {}", self.root.display()));
+        Err(Error::new(Code::NoSuchStore, said).at(&self.root).list(below).hint(hint))
     }
 
     /// A folder without a store that is, by device, inode and birth time, the one of another store whose path is gone.
@@ -530,7 +546,7 @@ impl Workspace {
 
     /// Switches recording of this workspace on or off, for good.
     pub fn set_enabled(&mut self, on: bool) -> Result<()> {
-        self.refuse_agents(if on { "enable" } else { "disable" }, false)?;
+        self.surroundings.refuse_agents(if on { "enable" } else { "disable" })?;
         let store = self.create_store()?;
         let mut m = store.manifest().clone();
         if on {
@@ -543,26 +559,18 @@ impl Workspace {
         Ok(())
     }
 
-    /// Some commands are a person's (SEMANTICS 36).
-    pub fn refuse_agents(&self, command: &str, as_person: bool) -> Result<()> {
-        match &self.surroundings.agent_context {
-            Some(var) if !as_person => {
-                Err(Error::new(Code::AgentContext, format!("`{command}` is not for agents ({var} is set)"))
-                    .hint("a person adds --as-person"))
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Opens the store, creating it on first use. Idempotent.
     pub fn create_store(&mut self) -> Result<&Store> {
         if self.store.is_none() {
+            crate::network::check(&self.surroundings.store_base, &self.settings)?;
+            self.lost = self.vanished();
             let manifest = new_manifest(&self.root)?;
             private_dir(&self.surroundings.store_base)?;
             private_dir(&self.surroundings.store_base.join("stores"))?;
             ignore_everything(&self.surroundings.store_base)?;
             self.store = Some(Store::create(&self.store_dir, &manifest, self.durability())?);
         }
+        self.note_known()?;
         self.store()
     }
 
@@ -755,6 +763,18 @@ pub struct CaptureLock {
 pub struct OperationLock {
     _workspaces: Vec<Lock>,
     _store: Lock,
+}
+
+/// Proof that nothing is recorded and no work tree changes.
+pub(crate) struct WorkspaceLock {
+    _workspaces: Vec<Lock>,
+}
+
+impl OperationLock {
+    /// Lets go of the store, which whoever removes files from it takes alone.
+    pub(crate) fn without_store(self) -> WorkspaceLock {
+        WorkspaceLock { _workspaces: self._workspaces }
+    }
 }
 
 /// All rows of a workspace.

@@ -20,9 +20,6 @@ pub fn hook(cx: &Context, a: &Hook) -> Result<u8> {
 
 /// Writes an agent's configuration, or takes it out.
 pub fn install(cx: &Context, a: &Install, on: bool) -> Result<u8> {
-    if !on {
-        cx.refuse_agents("uninstall")?;
-    }
     let agent = backstitch_agents::Agent::from(a.agent);
     let scope = if a.project { Scope::Project } else { Scope::User };
     let places = places(cx)?;

@@ -100,7 +100,6 @@ fn user_file(cx: &Context) -> Result<PathBuf> {
 
 /// Changes one setting in a file.
 pub fn set(cx: &Context, a: &Set) -> Result<u8> {
-    cx.refuse_agents("config set")?;
     let key = settings::key(&a.key)?;
     let file = match a.project {
         true => project_file(&cx.workspace()?),
@@ -156,7 +155,6 @@ pub fn path(cx: &Context) -> Result<u8> {
 
 /// The project's file, as it is now, may narrow what is kept.
 pub fn trust(cx: &Context) -> Result<u8> {
-    cx.refuse_agents("config trust")?;
     let ws = cx.workspace()?;
     let file = project_file(&ws);
     let ignore = ws.root().join(".backstitchignore");

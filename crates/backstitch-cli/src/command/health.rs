@@ -103,6 +103,9 @@ pub fn status(cx: &Context) -> Result<u8> {
         }
     }
     ui.finish()?;
+    for w in list(&v, "warnings").iter().filter_map(Value::as_str) {
+        ui.warn(w);
+    }
     for d in list(&v, "damaged") {
         ui.warn(&format!("{} is damaged: {}", string(d, "row"), string(d, "why")));
     }

@@ -7,11 +7,13 @@ mod diff;
 mod export;
 mod files;
 mod flight;
+mod forget;
 mod gc;
 mod health;
 mod hunks;
 mod list;
 mod operations;
+mod prune;
 mod restore;
 mod rewind;
 mod rows;
@@ -29,8 +31,30 @@ use crate::{
     table::{Command, Config, Session, Stores, Tool, Turn},
 };
 
+/// What a command is called, where it is one of a person (SEMANTICS 36); for others nothing. A test holds it against the
+/// table.
+fn of_people(command: &Command) -> &'static str {
+    match command {
+        Command::Delete(_) => "delete",
+        Command::Prune(_) => "prune",
+        Command::Forget(_) => "forget",
+        Command::Gc(_) => "gc",
+        Command::Disable => "disable",
+        Command::Uninstall(_) => "uninstall",
+        Command::Relink(_) => "relink",
+        Command::Session(Session::Delete(_)) => "session delete",
+        Command::Session(Session::Purge(_)) => "session purge",
+        Command::Config(Config::Set(_)) => "config set",
+        Command::Config(Config::Trust) => "config trust",
+        Command::Stores(Stores::Delete(_)) => "stores delete",
+        Command::Stores(Stores::Purge(_)) => "stores purge",
+        _ => "",
+    }
+}
+
 /// Carries out a command; returns the exit code.
 pub fn run(cx: &Context, command: Command) -> Result<u8> {
+    cx.surroundings.refuse_agents(of_people(&command))?;
     match command {
         Command::Checkpoint(a) => checkpoint::run(cx, a),
         Command::List(a) => list::run(cx, &a),
@@ -56,7 +80,7 @@ pub fn run(cx: &Context, command: Command) -> Result<u8> {
         Command::Session(Session::Fork(a)) => session::fork(cx, &a),
         Command::Session(Session::End(a)) => session::end(cx, &a),
         Command::Session(Session::Delete(a)) => session::delete(cx, &a),
-        Command::Session(Session::Purge(_)) => session::purge(cx),
+        Command::Session(Session::Purge(a)) => session::purge(cx, &a),
         Command::Status => health::status(cx),
         Command::Verify(a) => health::verify(cx, &a),
         Command::Doctor(a) => health::doctor(cx, &a),
@@ -64,6 +88,8 @@ pub fn run(cx: &Context, command: Command) -> Result<u8> {
         Command::Unpin(a) => rows::pin(cx, &a, false),
         Command::Label(a) => rows::label(cx, &a),
         Command::Delete(a) => rows::delete(cx, &a),
+        Command::Prune(a) => prune::run(cx, &a),
+        Command::Forget(a) => forget::run(cx, &a),
         Command::Gc(a) => gc::run(cx, &a),
         Command::Export(a) => export::run(cx, &a),
         Command::Serve => serve::run(cx),
@@ -84,5 +110,59 @@ pub fn run(cx: &Context, command: Command) -> Result<u8> {
         Command::Hook(a) => agents::hook(cx, &a),
         Command::Install(a) => agents::install(cx, &a, true),
         Command::Uninstall(a) => agents::install(cx, &a, false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use backstitch::people::is_for_people;
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+    use crate::table::Cli;
+
+    /// Every command of the table with the words that it needs.
+    fn lines(c: &clap::Command, above: &str, out: &mut Vec<(String, Vec<String>)>) {
+        for s in c.get_subcommands().filter(|s| s.get_name() != "help") {
+            let name = format!("{above} {}", s.get_name()).trim().to_owned();
+            if s.has_subcommands() {
+                lines(s, &name, out);
+                continue;
+            }
+            let mut words: Vec<String> = name.split(' ').map(str::to_owned).collect();
+            words.extend(s.get_positionals().filter(|a| a.is_required_set()).map(|a| {
+                let one = a.get_possible_values().first().map(|v| v.get_name().to_owned());
+                one.unwrap_or_else(|| "x".to_owned())
+            }));
+            out.push((name, words));
+        }
+    }
+
+    #[test]
+    fn sem36_what_removes_is_not_for_agents() {
+        let (mut c, mut all) = (Cli::command(), Vec::new());
+        c.build();
+        lines(&c, "", &mut all);
+        let mut found = Vec::new();
+        for (name, words) in all.into_iter().filter(|(name, _)| is_for_people(name)) {
+            let line = ["backstitch".to_owned()].into_iter().chain(words);
+            let cli = Cli::try_parse_from(line).expect(&name);
+            assert_eq!(of_people(&cli.command), name);
+            found.push(name);
+        }
+        for name in [
+            "delete",
+            "forget",
+            "prune",
+            "gc",
+            "disable",
+            "uninstall",
+            "config set",
+            "relink",
+            "stores purge",
+        ] {
+            assert!(found.iter().any(|f| f == name), "{name}");
+        }
+        assert!(!found.iter().any(|f| f == "config get" || f == "stores list" || f == "undo"));
     }
 }

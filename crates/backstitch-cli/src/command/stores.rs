@@ -1,10 +1,10 @@
 //! `stores`, `relink`, `enable`, `disable`
 
 use backstitch::{
-    admin,
     error::{Code, Error, Result},
     paths,
     settings::show_bytes,
+    stores,
     workspace::{Workspace, incarnation},
 };
 use bstr::ByteSlice;
@@ -20,9 +20,6 @@ use crate::{
 /// Records a workspace again, or no longer.
 pub fn switch(cx: &Context, on: bool) -> Result<u8> {
     let mut ws = cx.workspace()?;
-    if !on {
-        ws.refuse_agents("disable", cx.as_person)?;
-    }
     ws.set_enabled(on)?;
     let reason = ws.disabled();
     if cx.ui.json {
@@ -44,7 +41,7 @@ pub fn switch(cx: &Context, on: bool) -> Result<u8> {
 
 /// All stores.
 pub fn list(cx: &Context) -> Result<u8> {
-    let all = admin::stores_list(&cx.surroundings)?;
+    let all = stores::stores_list(&cx.surroundings)?;
     if cx.ui.json {
         cx.ui.document(json!({"stores": all}))?;
         return Ok(0);
@@ -81,8 +78,6 @@ pub fn list(cx: &Context) -> Result<u8> {
 
 /// Removes stores for good. All names are checked before anything is removed.
 pub fn remove(cx: &Context, a: &StoreNames, purge: bool) -> Result<u8> {
-    let command = if purge { "stores purge" } else { "stores delete" };
-    cx.refuse_agents(command)?;
     // A damaged store must not stand in the way of removing it.
     let present = Workspace::open(&cx.folder, cx.surroundings.clone()).ok();
     let present = present.as_ref().and_then(|ws| ws.store_dir().file_name()).map(|n| n.to_string_lossy());
@@ -99,9 +94,10 @@ pub fn remove(cx: &Context, a: &StoreNames, purge: bool) -> Result<u8> {
                 .hint("`backstitch stores list` shows all; nothing was removed"));
         }
     }
+    cx.warn_for_good(&format!("{} and all that is recorded in it", a.names.join(", ")), a.yes)?;
     let mut freed = 0;
     for name in &a.names {
-        freed += admin::stores_delete(&cx.surroundings, name, purge)?;
+        freed += stores::stores_delete(&cx.surroundings, name, purge)?;
     }
     if cx.ui.json {
         cx.ui.document(json!({"deleted": a.names, "bytes": freed}))?;
@@ -117,7 +113,6 @@ pub fn remove(cx: &Context, a: &StoreNames, purge: bool) -> Result<u8> {
 /// Attaches the store of a folder that was moved here.
 pub fn relink(cx: &Context, a: &Relink) -> Result<u8> {
     let mut ws = cx.workspace()?;
-    ws.refuse_agents("relink", cx.as_person)?;
     ws.relink(&a.old)?;
     let rows = ws.rows()?;
     let count = rows.all.len() as u64;

@@ -63,7 +63,6 @@ fn two_is_wrong_usage() {
         &["tool", "before", "--session", ".."],
         &["session", "fork", "new"],
         &["session", "fork", "a b", "--from", "@"],
-        &["session", "purge", "x"],
         &["checkpoint", "--kind", "safety"],
         &["checkpoint", "--prompt", "a", "--prompt-file", "b"],
         &["diff", "--stat", "--patch"],
@@ -278,6 +277,8 @@ fn five_is_not_for_agents() {
         cli.env("BACKSTITCH_STORE_DIR", w.cli.store_dir()).env(variable, "x");
         for args in [
             &["delete", &id][..],
+            &["prune", "--dry-run"],
+            &["forget", "a.txt"],
             &["session", "delete", "s"],
             &["session", "purge", "s"],
             &["disable"],

@@ -52,6 +52,14 @@ fn documents() -> (World, Map<String, Value>) {
     gc["loose"] = json!({"before": 16, "after": 1});
     gc["garbage_objects"] = 14.into();
     add("gc", gc);
+    add("prune", w.json(&["prune", "--dry-run"]));
+    w.write("key.txt", "correct horse battery staple\n");
+    w.json(&["checkpoint"]);
+    let mut gone = w.json(&["forget", "key.txt"]);
+    gone["bytes"] = 4096.into();
+    add("forget", gone);
+    w.json(&["checkpoint", "--session", "scratch"]);
+    add("session purge", w.json(&["session", "purge", "scratch"]));
     add("config get", w.json(&["config", "get", "budget"]));
     add("config set", w.json(&["config", "set", "--project", "exclude", "*.iso"]));
     add("config path", w.json(&["config", "path"]));

@@ -12,6 +12,7 @@ mod export;
 mod gc;
 mod home;
 mod json;
+mod keep;
 mod list;
 mod names;
 mod output;

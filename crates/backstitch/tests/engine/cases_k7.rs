@@ -5,9 +5,8 @@ use std::{fs, os::unix::fs::symlink};
 use backstitch_testkit::{Compare, TreeModel};
 
 use backstitch::{
-    admin,
     error::Code,
-    names, restore, undo,
+    names, restore, stores, undo,
     workspace::{Control, Workspace},
 };
 
@@ -272,7 +271,7 @@ fn r89_checkpoints_are_found_from_above_and_below() {
     assert_eq!(below.rows().unwrap().all[0].record.id, c.record.id);
     // From above it is another workspace, whose list of stores shows the one below with its folder.
     assert_eq!(open_at(&w, &w.path("p")).rows().unwrap_err().code, Code::NoSuchStore);
-    let list = admin::stores_list(&w.surroundings).unwrap();
+    let list = stores::stores_list(&w.surroundings).unwrap();
     assert_eq!(list.len(), 1);
     assert_eq!(list[0]["workspace"], q.to_str().unwrap());
     assert_eq!(list[0]["checkpoints"], 1);

@@ -3,10 +3,9 @@
 use std::{collections::BTreeSet, fs};
 
 use backstitch::{
-    admin,
     error::Code,
     record::{Kind, Retention},
-    restore,
+    restore, stores,
     workspace::Surroundings,
 };
 use backstitch_testkit::{Compare, Git};
@@ -104,14 +103,14 @@ fn s0_15_rows_are_parentless_commits_of_a_fixed_identity() {
 fn s0_18_stores_are_listed_and_a_missing_base_has_none() {
     let w = World::new();
     assert!(!w.surroundings.store_base.exists());
-    assert_eq!(admin::stores_list(&w.surroundings).unwrap(), Vec::<serde_json::Value>::new());
+    assert_eq!(stores::stores_list(&w.surroundings).unwrap(), Vec::<serde_json::Value>::new());
     assert!(!w.surroundings.store_base.exists(), "looking makes nothing");
     w.write("x/f", "1");
     w.write("y/f", "1");
     checkpoint_at(&w, &w.path("x"));
     checkpoint_at(&w, &w.path("y"));
     fs::write(w.surroundings.store_base.join("stores/a file"), "x").unwrap();
-    assert_eq!(admin::stores_list(&w.surroundings).unwrap().len(), 2);
+    assert_eq!(stores::stores_list(&w.surroundings).unwrap().len(), 2);
 }
 
 #[test]
@@ -231,7 +230,7 @@ fn s4_31_a_store_in_use_is_not_deleted() {
     w.checkpoint();
     let ws = w.open();
     let name = ws.store_dir().file_name().unwrap().to_str().unwrap().to_owned();
-    let delete = |purge| admin::stores_delete(&w.surroundings, &name, purge);
+    let delete = |purge| stores::stores_delete(&w.surroundings, &name, purge);
     let held = ws.lock_capture().unwrap();
     for purge in [false, true] {
         assert_eq!(delete(purge).unwrap_err().code, Code::Busy, "purge: {purge}");

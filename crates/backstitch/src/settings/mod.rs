@@ -13,258 +13,16 @@ use serde::Serialize;
 
 use crate::error::{Code, Error, Result};
 
+mod keys;
+mod value;
+
+use value::check;
+
+pub use keys::{Form, Guard, KEYS, Key, env_name, key};
+pub use value::{Value, parse_bytes, parse_value, show_bytes};
+
 /// Name of the project's settings file at the workspace's root.
 pub const PROJECT_FILE: &str = ".backstitch.toml";
-
-/// The form of a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// `true` or `false`.
-    Bool,
-    /// Bytes: a number, or text such as `32MiB`.
-    Bytes,
-    /// A whole number.
-    Int,
-    /// Seconds.
-    Seconds,
-    /// One of these words.
-    Choice(&'static [&'static str]),
-    /// A list of texts.
-    List,
-}
-
-/// One setting.
-#[derive(Clone, Copy, Debug)]
-pub struct Key {
-    /// Dotted name.
-    pub name: &'static str,
-    /// Form.
-    pub form: Form,
-    /// Default in TOML.
-    pub default: &'static str,
-    /// One line.
-    pub help: &'static str,
-    /// A project may not lower or switch this without trust.
-    pub guard: Guard,
-}
-
-/// Which changes by a project file need trust (SEMANTICS 37).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Guard {
-    /// None.
-    Free,
-    /// A smaller number.
-    Lower,
-    /// A larger number.
-    Higher,
-    /// Any change.
-    Any,
-    /// These words.
-    Words(&'static [&'static str]),
-}
-
-const MIB: u64 = 1 << 20;
-
-/// Every setting.
-pub const KEYS: &[Key] = &[
-    Key {
-        name: "enabled",
-        form: Form::Bool,
-        default: "true",
-        help: "record at all",
-        guard: Guard::Words(&["false"]),
-    },
-    Key {
-        name: "ignored",
-        form: Form::Choice(&["none", "small", "all"]),
-        default: "\"small\"",
-        help: "which ignored files beside covered ones are kept",
-        guard: Guard::Words(&["none"]),
-    },
-    Key {
-        name: "include",
-        form: Form::List,
-        default: "[]",
-        help: "patterns (ignore-file syntax) that are always covered",
-        guard: Guard::Free,
-    },
-    Key {
-        name: "exclude",
-        form: Form::List,
-        default: "[]",
-        help: "patterns (ignore-file syntax) that are never covered",
-        guard: Guard::Any,
-    },
-    Key {
-        name: "nested",
-        form: Form::Choice(&["content", "boundary"]),
-        default: "\"content\"",
-        help: "nested repositories: ordinary content, or left out",
-        guard: Guard::Words(&["boundary"]),
-    },
-    Key {
-        name: "bare",
-        form: Form::Choice(&["skip", "content"]),
-        default: "\"skip\"",
-        help: "directories that look like bare repositories",
-        guard: Guard::Free,
-    },
-    Key {
-        name: "gitignore_outside_git",
-        form: Form::Bool,
-        default: "true",
-        help: "honour .gitignore files outside git repositories",
-        guard: Guard::Words(&["true"]),
-    },
-    Key {
-        name: "global_excludes",
-        form: Form::Choice(&["auto", "always", "never"]),
-        default: "\"auto\"",
-        help: "git's core.excludesFile: inside repositories, always, never",
-        guard: Guard::Words(&["always"]),
-    },
-    Key {
-        name: "limits.new_file",
-        form: Form::Bytes,
-        default: "\"32MiB\"",
-        help: "larger files never recorded before are left out and listed",
-        guard: Guard::Lower,
-    },
-    Key {
-        name: "limits.grown_file",
-        form: Form::Bytes,
-        default: "\"256MiB\"",
-        help: "recorded files that pass this, or grow by more at once, are left out and listed",
-        guard: Guard::Lower,
-    },
-    Key {
-        name: "limits.ignored_file",
-        form: Form::Bytes,
-        default: "\"1MiB\"",
-        help: "ignored files up to this are kept (`ignored = small`)",
-        guard: Guard::Lower,
-    },
-    Key {
-        name: "limits.ignored_total",
-        form: Form::Bytes,
-        default: "\"64MiB\"",
-        help: "kept ignored files together",
-        guard: Guard::Lower,
-    },
-    Key {
-        name: "limits.entries",
-        form: Form::Int,
-        default: "2000000",
-        help: "more entries than this narrow the workspace to touched files",
-        guard: Guard::Lower,
-    },
-    Key {
-        name: "budget",
-        form: Form::Bytes,
-        default: "\"20GiB\"",
-        help: "the store's ceiling",
-        guard: Guard::Lower,
-    },
-    Key {
-        name: "free_floor",
-        form: Form::Bytes,
-        default: "\"512MiB\"",
-        help: "free disk space that recording leaves alone",
-        guard: Guard::Higher,
-    },
-    Key {
-        name: "checkpoint_limit",
-        form: Form::Bytes,
-        default: "\"4GiB\"",
-        help: "new content that one checkpoint may add",
-        guard: Guard::Lower,
-    },
-    Key {
-        name: "durability",
-        form: Form::Choice(&["full", "none"]),
-        default: "\"full\"",
-        help: "what is synced before a row is reported",
-        guard: Guard::Words(&["none"]),
-    },
-    Key {
-        name: "lock_wait",
-        form: Form::Seconds,
-        default: "10",
-        help: "how long to wait for another process",
-        guard: Guard::Free,
-    },
-    Key {
-        name: "capture_time",
-        form: Form::Seconds,
-        default: "300",
-        help: "what a capture has not looked at by then is left out and listed; 0: no limit",
-        guard: Guard::Lower,
-    },
-    Key {
-        name: "gate_timeout",
-        form: Form::Seconds,
-        default: "30",
-        help: "how long a tool without named paths waits for its turn's checkpoint",
-        guard: Guard::Free,
-    },
-    Key {
-        name: "threads",
-        form: Form::Int,
-        default: "0",
-        help: "threads of a capture; 0: one per core",
-        guard: Guard::Free,
-    },
-    Key {
-        name: "gc.auto",
-        form: Form::Bool,
-        default: "true",
-        help: "join packs and free old trash in a process of its own when there is much of it",
-        guard: Guard::Words(&["false"]),
-    },
-    Key {
-        name: "prompts",
-        form: Form::Choice(&["full", "snippet", "none"]),
-        default: "\"full\"",
-        help: "how much of a prompt is recorded",
-        guard: Guard::Free,
-    },
-    Key {
-        name: "retention.days",
-        form: Form::Int,
-        default: "30",
-        help: "days after a session's last activity",
-        guard: Guard::Lower,
-    },
-    Key {
-        name: "retention.rows",
-        form: Form::Int,
-        default: "100",
-        help: "automatic rows kept per session",
-        guard: Guard::Lower,
-    },
-];
-
-/// Finds a key.
-pub fn key(name: &str) -> Result<&'static Key> {
-    KEYS.iter().find(|k| k.name == name).ok_or_else(|| {
-        Error::new(Code::BadSetting, format!("there is no setting {name:?}"))
-            .hint("`backstitch config list` shows all of them")
-    })
-}
-
-/// A value in its checked form.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
-pub enum Value {
-    /// Bool.
-    Bool(bool),
-    /// Bytes, counts, seconds.
-    Int(u64),
-    /// Choice.
-    Word(String),
-    /// List.
-    List(Vec<String>),
-}
 
 /// Where a value comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -278,88 +36,6 @@ pub enum Source {
     Project,
     /// The environment.
     Environment,
-}
-
-/// `32MiB`, `1.5 GB`, `4096`.
-pub fn parse_bytes(text: &str) -> Option<u64> {
-    let t = text.trim();
-    let end = t.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(t.len());
-    let (number, unit) = (t[..end].parse::<f64>().ok()?, t[end..].trim());
-    let factor: u64 = match unit.to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" | "kib" => 1 << 10,
-        "kb" => 1000,
-        "m" | "mib" => MIB,
-        "mb" => 1_000_000,
-        "g" | "gib" => 1 << 30,
-        "gb" => 1_000_000_000,
-        "t" | "tib" => 1 << 40,
-        "tb" => 1_000_000_000_000,
-        _ => return None,
-    };
-    let n = number * factor as f64;
-    (n.is_finite() && (0.0..9e18).contains(&n)).then_some(n as u64)
-}
-
-/// `1.2 MiB`.
-pub fn show_bytes(n: u64) -> String {
-    let mut v = n as f64;
-    for unit in ["B", "KiB", "MiB", "GiB", "TiB"] {
-        if v < 1024.0 || unit == "TiB" {
-            return if unit == "B" { format!("{n} B") } else { format!("{v:.1} {unit}") };
-        }
-        v /= 1024.0;
-    }
-    format!("{n} B")
-}
-
-fn check(k: &Key, v: &toml::Value) -> Result<Value> {
-    let bad = || {
-        let want = match k.form {
-            Form::Bool => "true or false".to_owned(),
-            Form::Bytes => "a size such as \"32MiB\"".to_owned(),
-            Form::Int | Form::Seconds => "a whole number".to_owned(),
-            Form::Choice(words) => format!("one of {}", words.join(", ")),
-            Form::List => "a list of texts".to_owned(),
-        };
-        Error::new(Code::BadSetting, format!("{} takes {want}, not {v}", k.name))
-    };
-    let int = |v: &toml::Value| v.as_integer().and_then(|n| u64::try_from(n).ok());
-    match k.form {
-        Form::Bool => v.as_bool().map(Value::Bool),
-        Form::Bytes => int(v).or_else(|| v.as_str().and_then(parse_bytes)).map(Value::Int),
-        Form::Int | Form::Seconds => int(v).map(Value::Int),
-        Form::Choice(words) => v.as_str().filter(|w| words.contains(w)).map(|w| Value::Word(w.to_owned())),
-        Form::List => v
-            .as_array()
-            .and_then(|a| a.iter().map(|x| x.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>())
-            .map(Value::List),
-    }
-    .ok_or_else(bad)
-}
-
-/// Reads a value as typed on the command line.
-pub fn parse_value(k: &Key, text: &str) -> Result<(Value, toml::Value)> {
-    let raw = match k.form {
-        Form::Bytes | Form::Choice(_) => toml::Value::String(text.to_owned()),
-        Form::List => match format!("v = {text}").parse::<toml::Table>() {
-            Ok(mut t) if text.trim_start().starts_with('[') => {
-                t.remove("v").unwrap_or_else(|| toml::Value::Array(Vec::new()))
-            }
-            _ => toml::Value::Array(
-                text.split(',')
-                    .filter(|s| !s.is_empty())
-                    .map(|s| toml::Value::String(s.trim().to_owned()))
-                    .collect(),
-            ),
-        },
-        _ => format!("v = {text}")
-            .parse::<toml::Table>()
-            .ok()
-            .and_then(|mut t| t.remove("v"))
-            .unwrap_or_else(|| toml::Value::String(text.to_owned())),
-    };
-    Ok((check(k, &raw)?, raw))
 }
 
 fn get<'a>(t: &'a toml::Table, dotted: &str) -> Option<&'a toml::Value> {
@@ -508,6 +184,13 @@ impl Settings {
             Guard::Any => true,
             Guard::Lower => numbers.is_none_or(|(a, b)| b < a),
             Guard::Higher => numbers.is_none_or(|(a, b)| b > a),
+            Guard::Rise(words) => {
+                let rank = |v: &Value| match v {
+                    Value::Word(w) => words.iter().position(|x| x == w),
+                    _ => None,
+                };
+                old.is_none_or(|old| rank(new) > rank(old))
+            }
             Guard::Words(words) => match new {
                 Value::Word(w) => words.contains(&w.as_str()),
                 Value::Bool(b) => words.contains(&if *b { "true" } else { "false" }),
@@ -558,11 +241,6 @@ impl Settings {
     pub fn all(&self) -> impl Iterator<Item = (&'static Key, &Value, Source)> {
         KEYS.iter().filter_map(|k| self.values.get(k.name).map(|(v, s)| (k, v, *s)))
     }
-}
-
-/// The environment variable of a setting: `limits.new_file` is `BACKSTITCH_LIMITS_NEW_FILE`.
-pub fn env_name(k: &Key) -> String {
-    format!("BACKSTITCH_{}", k.name.replace('.', "_").to_ascii_uppercase())
 }
 
 fn flatten(t: &toml::Table, prefix: &str) -> Vec<String> {
@@ -674,16 +352,6 @@ mod tests {
         let s = load("budget = ", "ignored = \"maybe\"", &[("BACKSTITCH_THREADS", "many")], false);
         assert_eq!(s.int("budget"), 20 << 30);
         assert_eq!(s.warnings.len(), 3, "{:?}", s.warnings);
-    }
-
-    #[test]
-    fn sizes() {
-        assert_eq!(parse_bytes("32MiB"), Some(32 << 20));
-        assert_eq!(parse_bytes("1.5 k"), Some(1536));
-        assert_eq!(parse_bytes("2GB"), Some(2_000_000_000));
-        assert_eq!(parse_bytes("x"), None);
-        assert_eq!(parse_bytes("5 parsecs"), None);
-        assert_eq!(show_bytes(1536), "1.5 KiB");
     }
 
     #[test]
