@@ -51,7 +51,7 @@ pub fn parse(prompt: &str) -> Option<Typed> {
     let rest = rest.strip_prefix([':', ' '])?;
     let mut words = rest.split_whitespace();
     let name = words.next()?;
-    let (options, plain): (Vec<&str>, Vec<&str>) = words.into_iter().partition(|w| w.starts_with("--"));
+    let (options, plain): (Vec<&str>, Vec<&str>) = words.partition(|w| w.starts_with("--"));
     let known = options.iter().all(|o| matches!(*o, "--dry-run" | "--outside"));
     Some(match (name, plain.as_slice()) {
         ("rewind", [] | ["list"]) if options.is_empty() => Typed::List,

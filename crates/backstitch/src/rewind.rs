@@ -1,6 +1,6 @@
 //! `rewind`: take back what a session did since a turn, and nothing else. `revert`: one turn, and keep the later ones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map::Entry};
 
 use backstitch_store::Odb;
 use bstr::{BStr, BString, ByteSlice};
@@ -435,13 +435,13 @@ impl Seen<'_> {
                 .rev()
                 .find(|c| c.record.seq <= s.at && c.record.covers.is_none() && c.record.is_restorable());
             let key = base.map_or(0, |c| c.record.seq);
-            if !news.contains_key(&key) {
+            if let Entry::Vacant(free) = news.entry(key) {
                 let files = match base {
                     Some(c) => tree::Root::read(self.odb, &c.tree)?.files,
                     None => DirRef::default(),
                 };
                 let foreign = |p: &BStr| !self.sums.contains_key(p);
-                news.insert(key, moves::New::between(self.odb, files, self.live, &foreign)?);
+                free.insert(moves::New::between(self.odb, files, self.live, &foreign)?);
             }
             let Some(new) = news.get(&key) else { continue };
             let Some(to) = new.of(path.as_bstr(), s.left(), how.merge)? else { continue };

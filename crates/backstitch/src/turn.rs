@@ -38,9 +38,9 @@ pub struct Begun {
 /// What `turn begin` is about.
 pub(crate) enum Next {
     /// The key was used before.
-    Known(Checkpoint),
+    Known(Box<Checkpoint>),
     /// A new turn, after these rows.
-    New(Rows, Options),
+    New(Rows, Box<Options>),
 }
 
 /// The outcome of a call that was made before.
@@ -136,7 +136,7 @@ impl Workspace {
                 && c.record.turn_key == o.key
         });
         if let Some(c) = known {
-            return Ok(Next::Known(c.clone()));
+            return Ok(Next::Known(Box::new(c.clone())));
         }
         if self.close_open_turn(&rows, &o.session)? {
             rows = self.rows()?;
@@ -154,7 +154,7 @@ impl Workspace {
             entry: o.entry.clone(),
             ..Options::default()
         };
-        Ok(Next::New(rows, options))
+        Ok(Next::New(rows, Box::new(options)))
     }
 
     /// Ends the open turn (or the one with this key): its `turn` row. Without an open turn nothing happens and no row

@@ -373,7 +373,7 @@ fn history(seed: u64) {
     }
     // The history without the turn: a block that it edited is what it was before, unless it was edited again since.
     let mut want = docs.clone();
-    let mut again = vec![0; FILES];
+    let mut again = [0; FILES];
     for f in 0..FILES {
         for b in 0..BLOCKS {
             let of_block: Vec<usize> = edits
