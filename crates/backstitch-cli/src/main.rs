@@ -7,6 +7,7 @@ mod ask;
 mod command;
 mod context;
 mod inside;
+mod mcp;
 mod pages;
 mod problem;
 mod progress;

@@ -10,7 +10,7 @@ use clap::{Command, CommandFactory};
 use serde_json::{Value, json};
 
 use crate::{
-    problem,
+    mcp, problem, serve,
     table::{Cli, Page},
     text,
     ui::Ui,
@@ -88,6 +88,9 @@ pub fn reference(ui: &Ui, page: Page) -> Result<u8> {
     let page = match page {
         Page::Commands => commands_page(),
         Page::Settings => settings_page(),
+        Page::Rpc => serve::page::page(),
+        Page::RpcSchema => schema(&serve::schema::document(&serve::method::methods())),
+        Page::McpSchema => schema(&mcp::tools()),
     };
     if ui.json {
         ui.document(json!({"page": page}))?;
@@ -95,6 +98,10 @@ pub fn reference(ui: &Ui, page: Page) -> Result<u8> {
         ui.print(page)?;
     }
     Ok(0)
+}
+
+fn schema(document: &Value) -> String {
+    serde_json::to_string_pretty(document).unwrap_or_default() + "\n"
 }
 
 fn plain(text: Option<&clap::builder::StyledStr>) -> String {

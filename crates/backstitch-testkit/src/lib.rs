@@ -6,6 +6,7 @@
 //! - [`generate`]: random trees and edits with hostile names, types and modes; seeded, or as proptest strategies.
 //! - [`Git`]: stock git as the oracle: `fsck --strict`, a row's tree read or checked out by git itself.
 //! - [`Cli`]: runs the program in isolation and returns its JSON, exit code and messages.
+//! - [`Rpc`]: a host that talks to `serve` and `mcp`.
 //! - [`privilege`]: work as another user, small file systems of one's own.
 //! - [`skip`]: a test that cannot run here says so where it is counted.
 //!
@@ -34,9 +35,11 @@ pub mod generate;
 pub mod git;
 pub mod model;
 pub mod privilege;
+pub mod rpc;
 pub mod skip;
 pub mod text;
 
 pub use cli::{Cli, Run};
 pub use git::Git;
 pub use model::{Compare, Difference, Entry, Kind, TreeModel};
+pub use rpc::Rpc;

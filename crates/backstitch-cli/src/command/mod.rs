@@ -27,7 +27,7 @@ use backstitch::error::Result;
 
 use crate::{
     context::Context,
-    pages, serve,
+    mcp, pages, serve,
     table::{Command, Config, Session, Stores, Tool, Turn},
 };
 
@@ -93,6 +93,7 @@ pub fn run(cx: &Context, command: Command) -> Result<u8> {
         Command::Gc(a) => gc::run(cx, &a),
         Command::Export(a) => export::run(cx, &a),
         Command::Serve => serve::run(cx),
+        Command::Mcp => mcp::run(cx),
         Command::Completions(a) => pages::completions(&cx.ui, a.shell),
         Command::Man(a) => pages::man(&cx.ui, a.out.as_deref()),
         Command::Reference(a) => pages::reference(&cx.ui, a.page),

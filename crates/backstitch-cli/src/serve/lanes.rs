@@ -4,7 +4,10 @@ use std::{
     collections::{HashMap, VecDeque},
     panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 /// Calls that wait, at most.
@@ -28,9 +31,15 @@ pub enum Lane {
 /// A call to be carried out.
 pub type Job = Box<dyn FnOnce() + Send>;
 
+struct Waiting {
+    bytes: usize,
+    interrupt: Arc<AtomicBool>,
+    job: Job,
+}
+
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<(usize, Job)>,
+    waiting: VecDeque<Waiting>,
     threads: usize,
 }
 
@@ -59,7 +68,7 @@ impl Shared {
 
 impl Lanes {
     /// Takes a call on. `false` where too many are waiting: the call is dropped.
-    pub fn push(&self, lane: &Lane, bytes: usize, job: Job) -> bool {
+    pub fn push(&self, lane: &Lane, bytes: usize, interrupt: Arc<AtomicBool>, job: Job) -> bool {
         let mut held = self.0.lock();
         let State { lanes, calls, bytes: all } = &mut *held;
         let full = *calls >= MOST_CALLS
@@ -84,10 +93,26 @@ impl Lanes {
                 }
             }
         }
-        queue.waiting.push_back((bytes, job));
+        queue.waiting.push_back(Waiting { bytes, interrupt, job });
         *calls += 1;
         *all += bytes;
         true
+    }
+
+    /// Takes out the calls that were cancelled before they began.
+    pub fn take_cancelled(&self) -> Vec<Job> {
+        let mut held = self.0.lock();
+        let mut out: Vec<Waiting> = Vec::new();
+        for queue in held.lanes.values_mut() {
+            let (gone, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut queue.waiting)
+                .into_iter()
+                .partition(|w| w.interrupt.load(Ordering::Relaxed));
+            out.extend(gone);
+            queue.waiting = kept.into();
+        }
+        held.calls -= out.len();
+        held.bytes -= out.iter().map(|w| w.bytes).sum::<usize>();
+        out.into_iter().map(|w| w.job).collect()
     }
 
     /// Waits until nothing is left to do.
@@ -103,7 +128,7 @@ fn work(shared: &Shared, lane: &Lane) {
     let mut held = shared.lock();
     loop {
         let next = held.lanes.get_mut(lane).and_then(|q| q.waiting.pop_front());
-        let Some((bytes, job)) = next else {
+        let Some(Waiting { bytes, job, .. }) = next else {
             if let Some(q) = held.lanes.get_mut(lane) {
                 q.threads -= 1;
                 if q.threads == 0 {

@@ -8,6 +8,11 @@ use serde_json::{Map, Value, json};
 use super::{LONGEST, outbox::Outbox};
 use crate::problem;
 
+/// Values in a message, at most.
+pub const MOST_VALUES: usize = 100_000;
+/// Calls in a batch, at most.
+pub const MOST_CALLS: usize = 100;
+
 /// What JSON-RPC says about an error, beside the product's own code.
 pub mod code {
     /// Not JSON.
@@ -47,7 +52,12 @@ impl Fault {
         self
     }
 
-    /// As JSON.
+    /// As the command line would write it.
+    pub fn shape(&self) -> Value {
+        problem::document(&self.error)
+    }
+
+    /// As JSON-RPC wants it.
     pub fn document(&self) -> Value {
         let mut data = problem::document(&self.error)["error"].take();
         if let Some(m) = data.as_object_mut() {
@@ -174,9 +184,31 @@ pub struct Call {
     pub reply: Reply,
 }
 
+/// Commas outside of texts: a measure of how much memory a message takes once it is read.
+fn commas(line: &[u8]) -> usize {
+    let (mut in_text, mut escaped, mut n) = (false, false, 0);
+    for b in line {
+        match b {
+            _ if escaped => escaped = false,
+            b'\\' if in_text => escaped = true,
+            b'"' => in_text = !in_text,
+            b',' if !in_text => n += 1,
+            _ => {}
+        }
+    }
+    n
+}
+
 /// Reads a line. What is wrong is answered here.
 pub fn read(line: &[u8], outbox: &Arc<Outbox>) -> Vec<Call> {
     let anonymous = || Reply::anonymous(outbox);
+    if commas(line) > MOST_VALUES {
+        anonymous().fault(
+            Fault::new(code::REQUEST, Code::Usage, "a message holds too many values")
+                .hint(format!("it may hold {MOST_VALUES} at most; this one was not read")),
+        );
+        return Vec::new();
+    }
     let value: Value = match serde_json::from_slice(line) {
         Ok(v) => v,
         Err(e) => {
@@ -190,6 +222,11 @@ pub fn read(line: &[u8], outbox: &Arc<Outbox>) -> Vec<Call> {
     let parts = match value {
         Value::Array(parts) if parts.is_empty() => {
             anonymous().fault(malformed("a batch is empty"));
+            return Vec::new();
+        }
+        Value::Array(parts) if parts.len() > MOST_CALLS => {
+            anonymous()
+                .fault(malformed(format!("a batch has {} calls, more than {MOST_CALLS}", parts.len())));
             return Vec::new();
         }
         Value::Array(parts) => parts,

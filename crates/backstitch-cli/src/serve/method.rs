@@ -84,7 +84,6 @@ pub enum Meaning {
 }
 
 /// A parameter.
-#[allow(dead_code)]
 #[derive(Clone, Debug)]
 pub struct Param {
     /// Its name, with `_` for the option's `-`.
@@ -123,7 +122,6 @@ pub enum Step {
 }
 
 /// A method.
-#[allow(dead_code)]
 #[derive(Clone, Debug)]
 pub struct Method {
     /// Its name, such as `session/list`.

@@ -4,13 +4,17 @@
 //! [`lanes`] is where calls run, [`outbox`] is the only writer. One rule keeps it right: calls that write run one after
 //! another for each workspace, in the order in which they came; calls that only read run beside them.
 
-mod call;
+pub mod call;
+pub mod calls;
 mod feed;
-mod lanes;
-mod lines;
-mod message;
+pub mod lanes;
+pub mod lines;
+pub mod message;
 pub mod method;
-mod outbox;
+pub mod outbox;
+pub mod page;
+mod plans;
+pub mod schema;
 mod server;
 mod special;
 mod turns;
@@ -34,23 +38,24 @@ pub const LONGEST: usize = 8 << 20;
 pub fn run(cx: &Context) -> Result<u8> {
     let outbox = Arc::new(Outbox::start(std::io::stdout())?);
     let server = Arc::new(Server::new(cx, Arc::clone(&outbox))?);
-    let mut lines = Lines::new(&cx.interrupt);
-    let code = loop {
-        match lines.next() {
-            Line::Text(text) => {
-                if !server.take(&text) {
-                    break 0;
-                }
-            }
-            Line::TooLong(bytes) => Reply::anonymous(&outbox).fault(message::too_long(bytes)),
-            Line::End => break 0,
-            Line::Interrupted => {
-                server.interrupt_all();
-                break Code::Interrupted.exit();
-            }
-        }
-    };
+    let code = read(cx, &outbox, |line| server.take(line));
+    if code == Code::Interrupted.exit() {
+        server.interrupt_all();
+    }
     server.finish();
     outbox.close();
     Ok(code)
+}
+
+/// Reads messages until the input ends, a signal arrives, or no more are wanted.
+pub fn read(cx: &Context, outbox: &Arc<Outbox>, mut take: impl FnMut(&[u8]) -> bool) -> u8 {
+    let mut lines = Lines::new(&cx.interrupt);
+    loop {
+        match lines.next() {
+            Line::Text(text) if take(&text) => {}
+            Line::Text(_) | Line::End => return 0,
+            Line::TooLong(bytes) => Reply::anonymous(outbox).fault(message::too_long(bytes)),
+            Line::Interrupted => return Code::Interrupted.exit(),
+        }
+    }
 }

@@ -1,13 +1,12 @@
 //! Answering calls.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::HashSet,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Instant,
 };
 
 use backstitch::{
@@ -22,11 +21,14 @@ use serde_json::{Map, Value, json};
 use super::{
     LONGEST,
     call::{self, Around},
+    calls::{self, After, Calls, crowded},
     feed::Feed,
-    lanes::{Lane, Lanes},
+    lanes::Lane,
     message::{self, Call, Fault, Reply, code},
     method::{self, Method, Methods, Step},
     outbox::Outbox,
+    plans::Plans,
+    schema,
     special::{self, Special},
     turns::{self, Turns},
 };
@@ -39,31 +41,10 @@ use crate::{
 
 /// Version of the protocol; a change that breaks hosts changes it.
 const PROTOCOL: u64 = 1;
-/// Plans that are remembered.
-const PLANS: usize = 64;
-
-/// Commands that change the work tree only by the digest of a plan (SEMANTICS 20).
-const PLANNED: &[&str] = &["restore", "rewind", "revert"];
-
-/// A call that was taken on.
-struct Running {
-    id: Option<Value>,
-    interrupt: Arc<AtomicBool>,
-    reads: bool,
-}
-
-/// What was planned, by its digest.
-struct Planned {
-    digest: String,
-    command: String,
-    root: PathBuf,
-    params: Map<String, Value>,
-}
-
 /// One host's connection.
 pub struct Server {
     outbox: Arc<Outbox>,
-    lanes: Lanes,
+    calls: Arc<Calls>,
     methods: Methods,
     surroundings: Surroundings,
     /// The folder that the process was started in or for.
@@ -72,18 +53,16 @@ pub struct Server {
     session: Mutex<Option<String>>,
     initialized: AtomicBool,
     interval: AtomicU64,
-    running: Mutex<Vec<Running>>,
     turns: Turns,
-    plans: Mutex<VecDeque<Planned>>,
+    plans: Plans,
     /// Sessions that were at work on this connection.
     opened: Mutex<HashSet<(PathBuf, String)>>,
     feed: Feed,
     farewells: Mutex<Vec<Reply>>,
 }
 
-/// A call whose words were understood.
-struct Ready<C> {
-    what: C,
+/// Where a call takes place.
+struct Place {
     global: Global,
     surroundings: Surroundings,
     root: PathBuf,
@@ -102,7 +81,7 @@ impl Server {
         Ok(Server {
             feed: Feed::new(Arc::clone(&outbox)),
             outbox,
-            lanes: Lanes::default(),
+            calls: Arc::default(),
             methods: method::methods(),
             session: Mutex::new(cx.surroundings.session.clone()),
             surroundings: cx.surroundings.clone(),
@@ -110,9 +89,8 @@ impl Server {
             start,
             initialized: AtomicBool::new(false),
             interval: AtomicU64::new(250),
-            running: Mutex::default(),
             turns: Turns::default(),
-            plans: Mutex::default(),
+            plans: Plans::default(),
             opened: Mutex::default(),
             farewells: Mutex::default(),
         })
@@ -128,17 +106,16 @@ impl Server {
 
     /// A signal arrived.
     pub fn interrupt_all(&self) {
-        held(&self.running).iter().for_each(|r| r.interrupt.store(true, Ordering::Relaxed));
+        self.calls.interrupt_all();
     }
 
     /// Waits for what was begun; then `shutdown` is answered.
     pub fn finish(&self) {
         if self.outbox.is_broken() {
             // Nobody reads the answers; what is recorded or put back all the same goes on.
-            let all = held(&self.running);
-            all.iter().filter(|r| r.reads).for_each(|r| r.interrupt.store(true, Ordering::Relaxed));
+            self.calls.interrupt_reading();
         }
-        self.lanes.finish();
+        self.calls.finish();
         let farewells = std::mem::take(&mut *held(&self.farewells));
         farewells.into_iter().for_each(|r| r.result(json!({})));
     }
@@ -148,6 +125,9 @@ impl Server {
         if method == "$/cancelRequest" {
             self.cancel(params.get("id").unwrap_or(&Value::Null));
             return reply.result(Value::Null);
+        }
+        if method == "rpc.discover" {
+            return reply.result(schema::document(&self.methods));
         }
         let Some(m) = self.methods.get(&method) else {
             return reply.fault(
@@ -168,65 +148,50 @@ impl Server {
                 params.retain(|name, _| m.has(name));
             }
             match self.ready::<Special>(m, params) {
-                Ok(ready) => self.special(ready, reply, bytes),
+                Ok((what, place)) => self.special(what, place, reply, bytes),
                 Err(e) => reply.fault(e.into()),
             }
             return;
         }
-        let params = match self.planned(m, params) {
+        let params = match self.plans.params(m, params) {
             Ok(params) => params,
             Err(e) => return reply.fault(e.into()),
         };
         let whole = self.methods.get(&m.words.join("/")).unwrap_or(m);
-        let ready = match self.ready::<Cli>(whole, params.clone()) {
+        let (command, place) = match self.ready::<Cli>(whole, params.clone()) {
             Ok(ready) => ready,
             Err(e) => return reply.fault(e.into()),
         };
-        match ready.what {
+        let command = match command {
             table::Command::Turn(table::Turn::Begin(a)) if !a.wait => {
-                self.turn_begin(
-                    Ready {
-                        what: a,
-                        global: ready.global,
-                        surroundings: ready.surroundings,
-                        root: ready.root,
-                    },
-                    reply,
-                    bytes,
-                );
+                return self.turn_begin(a, place, reply, bytes);
             }
-            command => {
-                let reads = whole.reads(&params);
-                let plan = (m.step == Step::Plan).then(|| (m.command(), params));
-                let root = ready.root.clone();
-                let server = Arc::clone(self);
-                self.run(reads, root, ready.surroundings, ready.global, reply, bytes, move |around, root| {
-                    let result = call::run(around, command);
-                    if let (Some((command, params)), Ok(v)) = (plan, &result) {
-                        server.remember(command, params, v, root);
-                    }
-                    result
-                });
+            command => command,
+        };
+        let plan = (m.step == Step::Plan).then(|| (m.command(), params.clone()));
+        let server = Arc::clone(self);
+        self.run(whole.reads(&params), place, reply, bytes, move |around, root| {
+            let result = call::run(around, command);
+            if let (Some((command, params)), Ok(v)) = (plan, &result) {
+                server.plans.remember(command, params, v, root);
             }
-        }
+            result
+        });
     }
 
     /// Carries out work in its lane, and answers.
-    #[allow(clippy::too_many_arguments)]
     fn run(
         self: &Arc<Self>,
         reads: bool,
-        root: PathBuf,
-        surroundings: Surroundings,
-        global: Global,
+        place: Place,
         reply: Reply,
         bytes: usize,
         work: impl FnOnce(Around, &Path) -> Result<Value, Fault> + Send + 'static,
     ) {
+        let id = reply.id().cloned();
         let slot = Arc::new(Mutex::new(Some(reply)));
-        let id = held(&slot).as_ref().and_then(|r| r.id().cloned());
         let own = Arc::clone(&slot);
-        let taken = self.enqueue(reads, root, surroundings, global, id, bytes, move |outcome| {
+        let taken = self.enqueue(reads, place, id, bytes, move |outcome| {
             let result = outcome.and_then(|(around, root)| work(around, &root));
             Box::new(move || {
                 if let Some(reply) = held(&own).take() {
@@ -239,87 +204,52 @@ impl Server {
         }
     }
 
-    /// Puts work into its lane. It is told that it was cancelled instead, where that is so; what it gives back is called once the
-    /// call counts as ended. `false`: too much is waiting.
-    #[allow(clippy::too_many_arguments)]
+    /// Puts work into the lane of its workspace; what it changed is told afterwards.
     fn enqueue(
         self: &Arc<Self>,
         reads: bool,
-        root: PathBuf,
-        surroundings: Surroundings,
-        global: Global,
+        place: Place,
         id: Option<Value>,
         bytes: usize,
-        work: impl FnOnce(Result<(Around, PathBuf), Fault>) -> Box<dyn FnOnce()> + Send + 'static,
+        work: impl FnOnce(Result<(Around, PathBuf), Fault>) -> After + Send + 'static,
     ) -> bool {
-        let interrupt = Arc::new(AtomicBool::new(false));
-        let tick = self.ticker(id.clone());
-        held(&self.running).push(Running { id, interrupt: Arc::clone(&interrupt), reads });
+        let Place { global, surroundings, root } = place;
         let lane = if reads { Lane::Reading } else { Lane::Of(root.clone()) };
-        let (server, flag) = (Arc::clone(self), Arc::clone(&interrupt));
-        let taken = self.lanes.push(
-            &lane,
-            bytes,
+        let tick = self.ticker(id.clone());
+        let server = Arc::clone(self);
+        self.calls.enqueue(&lane, id, bytes, move |flag| {
+            let writes = !reads && flag.is_ok();
+            if writes {
+                server.feed.begin(&root, &surroundings);
+            }
+            let around = |interrupt| Around { global, surroundings: surroundings.clone(), interrupt, tick };
+            let after = work(flag.map(|flag| (around(flag), root.clone())));
             Box::new(move || {
-                if !reads {
-                    server.feed.begin(&root, &surroundings);
-                }
-                let outcome = match flag.load(Ordering::Relaxed) {
-                    true => Err(cancelled()),
-                    false => Ok((
-                        Around {
-                            global,
-                            surroundings: surroundings.clone(),
-                            interrupt: Arc::clone(&flag),
-                            tick,
-                        },
-                        root.clone(),
-                    )),
-                };
-                let after = work(outcome);
-                server.ended(&flag);
                 after();
-                if !reads {
+                if writes {
                     server.feed.look(&root, &surroundings);
                 }
-            }),
-        );
-        if !taken {
-            self.ended(&interrupt);
-        }
-        taken
-    }
-
-    fn ended(&self, interrupt: &Arc<AtomicBool>) {
-        held(&self.running).retain(|r| !Arc::ptr_eq(&r.interrupt, interrupt));
+            })
+        })
     }
 
     fn cancel(&self, id: &Value) {
-        for r in held(&self.running).iter().filter(|r| r.id.as_ref() == Some(id)) {
-            r.interrupt.store(true, Ordering::Relaxed);
-        }
+        self.calls.cancel(id);
         self.turns.cancel(id);
     }
 
     /// Tells the host how far a call is, now and then.
     fn ticker(&self, id: Option<Value>) -> Box<Tick> {
         let Some(id) = id else { return Box::new(|_, _, _| {}) };
-        let (outbox, interval) = (Arc::clone(&self.outbox), self.interval.load(Ordering::Relaxed));
-        let (start, last) = (Instant::now(), AtomicU64::new(0));
-        Box::new(move |what, done, total| {
-            let now = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
-            let before = last.load(Ordering::Relaxed);
-            let due = now.saturating_sub(before) >= interval;
-            // Another thread tells the same.
-            if due && last.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-                let total = (total > 0).then_some(total);
-                outbox.notify("$/progress", json!({"id": id, "what": what, "done": done, "total": total}));
-            }
+        let outbox = Arc::clone(&self.outbox);
+        calls::ticker(self.interval.load(Ordering::Relaxed), move |what, done, total| {
+            let total = (total > 0).then_some(total);
+            outbox.notify("$/progress", json!({"id": id, "what": what, "done": done, "total": total}));
         })
     }
 
     /// Reads the parameters, and finds the workspace that they are about.
-    fn ready<C: Words>(&self, m: &Method, params: Map<String, Value>) -> Result<Ready<C::What>> {
+    fn ready<C: Words>(&self, m: &Method, params: Map<String, Value>) -> Result<(C::What, Place)> {
         let words = C::read(m.argv(&params)?).map_err(|e| problem::of_words(&e))?;
         let (mut global, what) = words.parts();
         let mut surroundings = self.surroundings.clone();
@@ -331,81 +261,15 @@ impl Server {
         };
         let root = Workspace::find_root(&folder, &surroundings)?;
         global.workspace = Some(root.clone());
-        Ok(Ready { what, global, surroundings, root })
+        Ok((what, Place { global, surroundings, root }))
     }
 
-    /// The parameters of a method in two steps.
-    fn planned(&self, m: &Method, mut params: Map<String, Value>) -> Result<Map<String, Value>> {
-        let command = m.command();
-        let says =
-            |params: &Map<String, Value>, name: &str| params.get(name).is_some_and(|v| *v != Value::Null);
-        match m.step {
-            Step::Whole if PLANNED.contains(&command.as_str()) => {
-                let dry = params.get("dry_run").or(params.get("dry-run")) == Some(&true.into());
-                if !dry && !says(&params, "plan") {
-                    return Err(Error::new(
-                        Code::Usage,
-                        format!("{command} is applied by the digest of its plan"),
-                    )
-                    .hint(format!("call {command}/plan, show it, then {command}/apply with its `plan`")));
-                }
-            }
-            Step::Whole => {}
-            Step::Plan | Step::Apply => {
-                let extra = ["dry_run", "dry-run"].into_iter().find(|n| params.contains_key(*n));
-                let extra = extra.or((m.step == Step::Plan && params.contains_key("plan")).then_some("plan"));
-                if let Some(extra) = extra {
-                    return Err(Error::new(Code::Usage, format!("{} has no parameter {extra:?}", m.name))
-                        .hint("docs/reference/rpc.md lists the parameters of every method"));
-                }
-                if m.step == Step::Plan {
-                    params.insert("dry_run".to_owned(), true.into());
-                } else {
-                    params = self.remembered(m, params)?;
-                }
-            }
-        }
-        Ok(params)
-    }
-
-    fn remembered(&self, m: &Method, params: Map<String, Value>) -> Result<Map<String, Value>> {
-        let Some(digest) = params.get("plan").and_then(Value::as_str) else {
-            return Err(Error::new(Code::Usage, format!("{} needs `plan`, the digest of a plan", m.name))
-                .hint(format!("{}/plan gives one", m.command())));
-        };
-        let around = ["plan", "workspace", "session", "store_dir", "store-dir", "as_person", "as-person"];
-        if params.keys().any(|k| !around.contains(&k.as_str())) {
-            return Ok(params);
-        }
-        let plans = held(&self.plans);
-        let known = plans.iter().rev().find(|p| p.digest == digest && p.command == m.command());
-        let Some(known) = known else {
-            return Err(Error::new(Code::Usage, format!("no plan {digest:?} was made on this connection"))
-                .hint(format!("call {0}/plan first, or say again what {0}/plan was told", m.command())));
-        };
-        let mut all = known.params.clone();
-        all.remove("dry_run");
-        all.entry("workspace").or_insert_with(|| known.root.to_string_lossy().into());
-        all.extend(params);
-        Ok(all)
-    }
-
-    fn remember(&self, command: String, params: Map<String, Value>, plan: &Value, root: &Path) {
-        let Some(digest) = plan.get("plan").and_then(Value::as_str) else { return };
-        let mut plans = held(&self.plans);
-        if plans.len() >= PLANS {
-            plans.pop_front();
-        }
-        plans.push_back(Planned { digest: digest.to_owned(), command, root: root.to_owned(), params });
-    }
-
-    fn turn_begin(self: &Arc<Self>, ready: Ready<table::TurnBegin>, reply: Reply, bytes: usize) {
-        let Ready { what, global, surroundings, root } = ready;
-        let name = turns::name_of(&root, surroundings.session.clone(), what.key.clone(), None);
+    fn turn_begin(self: &Arc<Self>, what: table::TurnBegin, place: Place, reply: Reply, bytes: usize) {
+        let name = turns::name_of(&place.root, place.surroundings.session.clone(), what.key.clone(), None);
         let id = reply.id().cloned();
         let Some(token) = self.turns.begin(name, reply) else { return };
         let server = Arc::clone(self);
-        let taken = self.enqueue(false, root, surroundings, global, id, bytes, move |outcome| {
+        let taken = self.enqueue(false, place, id, bytes, move |outcome| {
             let result = outcome.and_then(|(around, root)| {
                 call::guarded(|| {
                     let cx = around.context();
@@ -423,8 +287,7 @@ impl Server {
         }
     }
 
-    fn special(self: &Arc<Self>, ready: Ready<special::Method>, reply: Reply, bytes: usize) {
-        let Ready { what, global, surroundings, root } = ready;
+    fn special(self: &Arc<Self>, what: special::Method, place: Place, reply: Reply, bytes: usize) {
         match what {
             special::Method::Initialize(a) => {
                 self.interval.store(a.progress_interval, Ordering::Relaxed);
@@ -438,9 +301,9 @@ impl Server {
             }
             special::Method::Shutdown => held(&self.farewells).push(reply),
             special::Method::Workspace(special::Workspace::Open) => {
-                held(&self.folder).clone_from(&root);
+                held(&self.folder).clone_from(&place.root);
                 let server = Arc::clone(self);
-                self.run(true, root, surroundings, global, reply, bytes, move |around, root| {
+                self.run(true, place, reply, bytes, move |around, root| {
                     call::guarded(|| {
                         server.feed.begin(root, &around.surroundings);
                         let cx = around.context();
@@ -458,7 +321,7 @@ impl Server {
                 });
             }
             special::Method::Session(special::Session::Open(a)) => {
-                let Some(session) = surroundings.session.clone() else {
+                let Some(session) = place.surroundings.session.clone() else {
                     let e = Error::new(Code::Usage, "which session is opened is not said")
                         .hint("name it in `session`");
                     return reply.fault(e.into());
@@ -467,8 +330,8 @@ impl Server {
                     return reply.fault(e.into());
                 }
                 *held(&self.session) = Some(session.clone());
-                let fresh = held(&self.opened).insert((root.clone(), session.clone()));
-                self.run(false, root, surroundings, global, reply, bytes, move |around, _| {
+                let fresh = held(&self.opened).insert((place.root.clone(), session.clone()));
+                self.run(false, place, reply, bytes, move |around, _| {
                     call::guarded(|| {
                         let cx = around.context();
                         open_session(&cx, &session, &a, fresh)?;
@@ -477,9 +340,9 @@ impl Server {
                 });
             }
             special::Method::Turn(special::Turn::Wait(a)) => {
-                let name = turns::name_of(&root, surroundings.session.clone(), a.key, a.id);
+                let name = turns::name_of(&place.root, place.surroundings.session.clone(), a.key, a.id);
                 let Some(reply) = self.turns.wait(&name, reply) else { return };
-                self.run(true, root, surroundings, global, reply, bytes, move |around, _| {
+                self.run(true, place, reply, bytes, move |around, _| {
                     call::guarded(|| turns::look_up(&name, around.surroundings))
                 });
             }
@@ -556,12 +419,4 @@ impl Words for Special {
 /// A name that somebody sent, short enough to be told.
 fn cut(text: &str) -> String {
     text.chars().take(80).collect()
-}
-
-fn crowded() -> Fault {
-    Error::new(Code::Busy, "too many calls are waiting").hint("wait for answers before calling again").into()
-}
-
-fn cancelled() -> Fault {
-    Error::new(Code::Interrupted, "cancelled before it began; nothing was changed").into()
 }

@@ -169,4 +169,10 @@ pub enum Page {
     Commands,
     /// Settings.
     Settings,
+    /// Methods of the server.
+    Rpc,
+    /// Methods of the server, as OpenRPC.
+    RpcSchema,
+    /// Tools for agents, as MCP lists them.
+    McpSchema,
 }
