@@ -315,3 +315,85 @@ fn r10_what_leaves_the_scope_stays_on_the_disk() {
         before.assert_same(&w.model().filter(|p, _| p.starts_with(b"big")), &Compare::untouched(), "big/");
     }
 }
+
+/// A row of named paths speaks for those alone; what it carries is there to be looked at (SEMANTICS 1).
+#[test]
+fn r01_what_a_row_only_carries_is_neither_put_back_nor_deleted() {
+    let w = World::new();
+    w.write("a", "1");
+    w.write("b", "1");
+    w.checkpoint();
+    let named = checkpoint::Options { paths: vec!["a".into()], ..Default::default() };
+    let c = w.record(named).unwrap().checkpoint.unwrap();
+    for p in ["a", "b", "later"] {
+        w.write(p, "2");
+    }
+    let only = |p: &str| {
+        w.restore_with(&c, restore::Options { paths: vec![p.into()], ..Default::default() }).unwrap()
+    };
+    let o = only("b");
+    assert_eq!((action(&o, "b").as_deref(), o.partial), (Some("skip:not-covered"), true));
+    let o = only("later");
+    assert!(o.items.iter().all(|i| !i.action.changes()), "{:?}", o.items);
+    assert_eq!((w.read("b"), w.read("later")), ("2".into(), "2".into()));
+    let o = w.restore(&c);
+    assert_eq!(o.items.iter().filter(|i| i.action.changes()).count(), 1, "{:?}", o.items);
+    assert_eq!((w.read("a"), w.read("b"), w.exists("later")), ("1".into(), "2".into(), true));
+}
+
+#[test]
+fn s2_21_a_pattern_that_fits_a_folder_means_all_below_it() {
+    let w = World::new();
+    let all = ["gen/deep/x", "gen.d/y", "other/z", "top"];
+    for p in all {
+        w.write(p, "then");
+    }
+    let c = w.checkpoint();
+    for (glob, fits) in [("gen*", &all[..2]), ("other/", &all[2..3]), ("deep", &all[..1])] {
+        for p in all {
+            w.write(p, "now");
+        }
+        w.restore_with(&c, restore::Options { globs: vec![glob.into()], ..Default::default() }).unwrap();
+        for p in all {
+            assert_eq!(w.read(p), if fits.contains(&p) { "then" } else { "now" }, "{glob}: {p}");
+        }
+    }
+}
+
+#[test]
+fn t11_what_is_left_alone_is_told_once_at_its_top() {
+    let w = World::new();
+    w.write(".gitignore", "made/\n");
+    let c = w.checkpoint();
+    fs::remove_file(w.path(".gitignore")).unwrap();
+    for p in ["made/a", "made/b", "made/deep/c"] {
+        w.write(p, "x");
+    }
+    let o = w.restore(&c);
+    let kept: Vec<_> = o.items.iter().filter(|i| i.path.starts_with(b"made")).collect();
+    assert_eq!(kept.len(), 1, "{:?}", o.items);
+    assert_eq!(action(&o, "made").as_deref(), Some("keep:ignored-then"));
+}
+
+#[test]
+fn s3_45_a_named_file_brings_the_folders_above_it() {
+    let w = World::new();
+    w.write("d/e/f", "1");
+    w.write("d/other", "1");
+    w.chmod("d", 0o750);
+    let c = w.checkpoint();
+    fs::remove_dir_all(w.path("d")).unwrap();
+    let o =
+        w.restore_with(&c, restore::Options { paths: vec!["d/e/f".into()], ..Default::default() }).unwrap();
+    assert_eq!((action(&o, "d").as_deref(), action(&o, "d/e").as_deref()), (Some("mkdir"), Some("mkdir")));
+    assert_eq!((w.read("d/e/f"), w.exists("d/other")), ("1".into(), false));
+    use std::os::unix::fs::PermissionsExt;
+    assert_eq!(fs::metadata(w.path("d")).unwrap().permissions().mode() & 0o777, 0o750);
+    w.undo().unwrap();
+    assert!(!w.exists("d"), "the folders go with it");
+    // What has become a file meanwhile is in the way, and stays.
+    w.write("d", "a file now");
+    let o =
+        w.restore_with(&c, restore::Options { paths: vec!["d/e/f".into()], ..Default::default() }).unwrap();
+    assert!(o.partial && w.read("d") == "a file now", "{:?}", o.items);
+}
