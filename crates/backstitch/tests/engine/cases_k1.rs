@@ -397,3 +397,37 @@ fn s3_45_a_named_file_brings_the_folders_above_it() {
         w.restore_with(&c, restore::Options { paths: vec!["d/e/f".into()], ..Default::default() }).unwrap();
     assert!(o.partial && w.read("d") == "a file now", "{:?}", o.items);
 }
+
+#[test]
+fn r11_a_named_path_that_was_left_out_then_is_no_success() {
+    let mut w = World::new();
+    w.set("BACKSTITCH_LIMITS_NEW_FILE", "1KiB");
+    let noise: Vec<u8> = (0..40_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    w.write("model.bin", &noise);
+    w.write("a", "1");
+    let c = w.checkpoint();
+    let o = w
+        .restore_with(&c, restore::Options { paths: vec!["model.bin".into()], ..Default::default() })
+        .unwrap();
+    assert_eq!(
+        (action(&o, "model.bin").as_deref(), o.partial),
+        (Some("skip:not-covered-then:limit"), true),
+        "{:?}",
+        o.items
+    );
+    assert_eq!(fs::read(w.path("model.bin")).unwrap(), noise);
+}
+
+#[test]
+fn r01_an_ignored_folder_in_the_place_of_a_file_stays() {
+    let w = World::new();
+    w.write("out", "a file then");
+    let c = w.checkpoint();
+    fs::remove_file(w.path("out")).unwrap();
+    w.write(".gitignore", "out/\n");
+    w.write("out/data", "never captured");
+    let before = w.model().filter(|p, _| p.starts_with(b"out"));
+    let o = w.restore(&c);
+    assert!(o.partial, "{:?}", o.items);
+    before.assert_same(&w.model().filter(|p, _| p.starts_with(b"out")), &Compare::untouched(), "out/");
+}

@@ -336,8 +336,10 @@ fn r105_an_object_behind_a_row_is_gone() {
     for (c, why) in ws.check_all(&rows).unwrap() {
         assert_eq!(why.is_some(), c.record.id == c1.record.id, "{why:?}");
     }
-    let e = w.restore_with(&c1, restore::Options::default()).unwrap_err();
-    assert_eq!((e.code, e.code.exit()), (Code::StoreDamaged, 7), "{e}");
+    for dry_run in [true, false] {
+        let e = w.restore_with(&c1, restore::Options { dry_run, ..Default::default() }).unwrap_err();
+        assert_eq!((e.code, e.code.exit()), (Code::StoreDamaged, 7), "{e}");
+    }
     untouched(&before, &w.root(), "nothing was written");
     // The other rows and the other files are as good as ever.
     w.write("a", "third");

@@ -26,4 +26,5 @@ mod story;
 mod support;
 mod traps;
 mod traps_history;
+mod windows;
 mod world;
