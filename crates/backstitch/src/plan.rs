@@ -174,14 +174,6 @@ impl Item {
         self.reason = Some(reason.to_owned());
     }
 
-    /// A directory stands in the way of a file or the reverse.
-    pub fn is_swap(&self) -> bool {
-        match (&self.from, &self.to) {
-            (Some(a), Some(b)) => a.node.is_dir() != b.node.is_dir(),
-            _ => false,
-        }
-    }
-
     /// A file outside the workspace.
     pub fn is_outside(&self) -> bool {
         paths::is_outside(self.path.as_bstr())

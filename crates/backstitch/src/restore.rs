@@ -388,8 +388,21 @@ impl Workspace {
 /// Looks at named paths. What could not be looked at is not taken for what an earlier row carries there.
 fn named(ws: &Workspace, list: &[BString], base: (DirRef, u64), control: &Control<'_>) -> Result<Live> {
     let mut live = live::scan_named(ws, list, base, "paths", control)?;
-    let unknown: Vec<(BString, Option<Put>)> =
+    let mut unknown: Vec<(BString, Option<Put>)> =
         live.skips.iter().filter(|s| list.contains(&s.path)).map(|s| (s.path.clone(), None)).collect();
+    // Nor is a folder above them that is gone: the topmost of those, with all that the row carries below.
+    let gone = |dir: &BStr| {
+        let here = crate::paths::to_path(ws.root(), dir);
+        here.symlink_metadata().is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound)
+    };
+    let mut tops: Vec<BString> = list
+        .iter()
+        .filter_map(|p| crate::paths::parents(p.as_bstr()).take_while(|d| gone(d)).last())
+        .map(|d| d.to_owned())
+        .collect();
+    tops.sort_unstable();
+    tops.dedup();
+    unknown.extend(tops.into_iter().map(|d| (d, None)));
     if !unknown.is_empty() {
         let mut s = live.writer.scratch();
         live.files = tree::edit(&live.writer, &mut s, live.files, unknown)?;
