@@ -208,6 +208,9 @@ mod tests {
     #[test]
     fn versions_are_compared_by_number() {
         assert!(version("true").is_none());
-        assert!((22, 19) >= OLDEST && (24, 0) >= OLDEST && (22, 9) < OLDEST && (20, 20) < OLDEST);
+        for (version, new_enough) in [((22, 19), true), ((24, 0), true), ((22, 9), false), ((20, 20), false)]
+        {
+            assert_eq!(version >= OLDEST, new_enough, "{version:?}");
+        }
     }
 }

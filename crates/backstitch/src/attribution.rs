@@ -319,22 +319,7 @@ pub fn sum(
             loose.remove(&t.path);
         }
     }
-    // A tool that makes a file makes the folders above it, though it names the file only.
-    let made = |t: &Touched| {
-        let file = |(path, s): (&BString, &Sum)| {
-            (s.from().is_none() && paths::is_under(path.as_bstr(), t.path.as_bstr())).then_some(s.at)
-        };
-        let is_new = t.from.is_none() && t.to.as_ref().is_some_and(|s| s.node.is_dir());
-        is_new.then(|| sums.iter().filter_map(file).max()).flatten()
-    };
-    let (folders, loose): (Vec<Touched>, Vec<Touched>) = loose.into_values().partition(|t| made(t).is_some());
-    let folders: Vec<(u64, Touched)> =
-        folders.into_iter().filter_map(|t| made(&t).map(|at| (at, t))).collect();
-    for (at, t) in folders {
-        let steps = vec![Step { from: t.from, left: t.to }];
-        sums.insert(t.path, Sum { steps, at, shared: false, crashed: false });
-    }
-    Ok((sums, loose.into_iter().map(|t| (t.path.clone(), t)).collect()))
+    Ok((sums, loose))
 }
 
 /// Equal for this purpose: type, content, mode.
