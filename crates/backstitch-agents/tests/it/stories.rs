@@ -99,7 +99,7 @@ fn prompt_write_shell_rewind_undo_with_every_client() {
         assert_eq!(told(agent, &c.prompt("k10", "Fifth")), "");
         // Prompts that were commands are no turns.
         let prompts = w.shape("s-1").into_iter().filter(|s| s.ends_with("prompt")).count();
-        assert_eq!(prompts, if agent == Agent::Gemini { 5 } else { 5 });
+        assert_eq!(prompts, 5);
     }
 }
 

@@ -123,7 +123,7 @@ fn d11_pinned_manual_safety_and_forensic_rows_and_the_first_are_outside_the_cap(
     assert_eq!(ids(&gone(&list, &policy)), [5, 6]);
     // Another session has its own.
     let mut two = list.clone();
-    two.extend(list.iter().cloned().map(|x| R { session: 1, ..x }));
+    two.extend(list.iter().map(|x| R { session: 1, ..x.clone() }));
     assert_eq!(ids(&gone(&two, &policy)), [5, 6, 14, 15]);
 }
 
