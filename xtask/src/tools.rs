@@ -25,6 +25,20 @@ pub fn target() -> Result<PathBuf> {
     }
 }
 
+/// The program to be tried: the one named by `--binary`, else a new build, of the kind that `--release` tells.
+pub fn program(options: &crate::args::Parsed) -> Result<PathBuf> {
+    if let Some(path) = options.text("--binary") {
+        return PathBuf::from(path).canonicalize().map_err(|e| format!("{path}: {e}").into());
+    }
+    let release = options.has("--release");
+    let mut args = vec!["build", "--package", "backstitch-cli"];
+    args.extend(release.then_some("--release"));
+    if !stream(cargo(args)?, |_| ())? {
+        return Err("the program does not build".into());
+    }
+    Ok(target()?.join(if release { "release" } else { "debug" }).join("backstitch"))
+}
+
 /// A command at the top of the work tree that no `GIT_*` variable reaches.
 pub fn command<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> Result<Command> {
     let mut command = Command::new(program);

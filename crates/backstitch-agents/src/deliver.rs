@@ -1,6 +1,6 @@
 //! From a notice to the engine's calls: one set for every client. Each call works when an earlier one never came, and twice.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use backstitch::{
     checkpoint::Options,
@@ -23,6 +23,8 @@ use crate::{
 
 /// A fork whose origin is not known yet; its content is the prompt that waits for it.
 const FORK: &str = "fork";
+/// The key of a session's first turn, where the client has no keys and its tools came first.
+const FIRST: &str = "first";
 /// A prompt that begins no turn.
 const ASIDE: &str = "aside";
 /// A command that was typed as a prompt and carried out.
@@ -162,11 +164,13 @@ impl Delivery<'_> {
             prompt: text.map(str::to_owned),
             entry: entry.map(str::to_owned),
         };
-        self.ws.turn_begin(&o, &self.control).map(|_| ())
+        let time = Duration::from_millis(self.ws.settings().int("prompt_time"));
+        self.ws.turn_begin_within(&o, time, &self.control).map(|_| ())
     }
 
     /// A turn that was never begun begins now: its hook may have been cut short, or installed in the middle.
-    fn ensure_turn(&mut self, key: Option<&str>) -> Result<()> {
+    /// Returns the rows that it read, where they still hold.
+    fn ensure_turn(&mut self, key: Option<&str>) -> Result<Option<Rows>> {
         let waiting = self.marks.read(FORK, &self.n.session);
         if waiting.is_some() {
             self.adopt()?;
@@ -174,22 +178,28 @@ impl Delivery<'_> {
         }
         let text = waiting.and_then(|b| String::from_utf8(b).ok()).filter(|t| !t.is_empty());
         if !self.ws.has_store() {
-            return self.begin(key, None, text.as_deref());
+            return self.begin(Some(key.unwrap_or(FIRST)), None, text.as_deref()).map(|()| None);
         }
         let rows = self.ws.rows()?;
-        match key {
+        let is_there = match key {
             Some(k) => match self.begun(&rows, k) {
                 Some(c) => {
                     let wanted = c.record.entry.is_none();
-                    self.bind(wanted, k, true)
+                    self.bind(wanted, k, true)?;
+                    true
                 }
                 // Work that follows from an aside belongs to the turn before it.
-                None if self.is_aside(k) => Ok(()),
-                None => self.begin(key, None, text.as_deref()),
+                None => self.is_aside(k),
             },
-            None if self.has_open_turn(&rows) => Ok(()),
-            None => self.begin(None, None, text.as_deref()),
+            None => self.has_open_turn(&rows),
+        };
+        if is_there {
+            return Ok(Some(rows));
         }
+        // Tools that run beside each other find the same rows, and begin the same turn.
+        let last = self.own(&rows).rev().find(|c| c.record.kind == Kind::Prompt);
+        let next = last.map_or_else(|| FIRST.to_owned(), |c| format!("after {}", c.record.id));
+        self.begin(Some(key.unwrap_or(&next)), None, text.as_deref()).map(|()| None)
     }
 
     /// The turn's entry in the conversation, once the client has written it.
@@ -220,13 +230,17 @@ impl Delivery<'_> {
     }
 
     fn before(&mut self, t: &Tool) -> Result<()> {
-        self.ensure_turn(t.key.as_deref())?;
+        let rows = self.ensure_turn(t.key.as_deref())?;
         let call = match &t.call {
             Call::Id(id) => id.clone(),
             Call::Unnamed { digest, at } => format!("{digest}@{at}"),
         };
         let o = self.options(t, call);
-        self.ws.tool(true, &o, &self.control).map(|_| ())
+        match rows {
+            Some(rows) => self.ws.tool_knowing(rows, true, &o, &self.control),
+            None => self.ws.tool(true, &o, &self.control),
+        }
+        .map(|_| ())
     }
 
     fn after(&mut self, t: &Tool) -> Result<()> {
@@ -250,7 +264,7 @@ impl Delivery<'_> {
             return Ok(());
         }
         if self.marks.has(FORK, &self.n.session) {
-            self.ensure_turn(key)?;
+            drop(self.ensure_turn(key)?);
         }
         let rows = self.ws.rows()?;
         let begun = key.and_then(|k| self.begun(&rows, k).map(|c| (k, c.record.entry.is_none())));

@@ -119,7 +119,9 @@ pub fn answer(agent: Agent, event: Option<&str>, payload: &[u8], host: &Host) ->
     if host.surroundings.disabled {
         return Said::default();
     }
-    let payload: Value = match serde_json::from_slice(payload) {
+    // Some shells put a mark before what they pass on.
+    let payload = payload.strip_prefix(b"\xef\xbb\xbf").unwrap_or(payload);
+    let payload = match input::parse(payload) {
         Ok(v) => v,
         Err(e) => {
             let problem = format!("the payload ({} bytes) cannot be read: {e}", payload.len());

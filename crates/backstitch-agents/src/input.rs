@@ -9,6 +9,7 @@ use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
 };
+use serde_json::Value;
 
 /// Kept of a payload; the rest is read and dropped, so that the client never writes into a closed pipe.
 pub const LIMIT: usize = 32 << 20;
@@ -50,6 +51,50 @@ pub fn read(from: impl AsFd, limit: usize, wait: Duration) -> Vec<u8> {
     }
 }
 
+/// JSON as clients write it. Those in JavaScript cut texts by halves of characters and write the half that is left as an escape,
+/// which stands for no character. Where they write such a text as a name or a content, U+FFFD is what arrives: so here.
+///
+/// # Errors
+/// What is no JSON even so.
+pub fn parse(bytes: &[u8]) -> Result<Value, serde_json::Error> {
+    serde_json::from_slice(bytes).or_else(|e| match mended(bytes) {
+        Some(whole) => serde_json::from_slice(&whole),
+        None => Err(e),
+    })
+}
+
+/// The same with U+FFFD for every half of a pair; none if there was no such half.
+fn mended(bytes: &[u8]) -> Option<Vec<u8>> {
+    let unit = |at: usize| {
+        let hex = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
+        u16::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok()
+    };
+    let mut out = Vec::with_capacity(bytes.len());
+    let (mut at, mut any) = (0, false);
+    while at < bytes.len() {
+        let len = match (unit(at), unit(at + 6)) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
+            (Some(0xd800..=0xdfff), _) => {
+                out.extend_from_slice(b"\\ufffd");
+                (at, any) = (at + 6, true);
+                continue;
+            }
+            // A backslash and what it escapes, which may be another one.
+            _ => {
+                if bytes[at] == b'\\' {
+                    2
+                } else {
+                    1
+                }
+            }
+        };
+        let end = bytes.len().min(at + len);
+        out.extend_from_slice(&bytes[at..end]);
+        at = end;
+    }
+    any.then_some(out)
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write;
@@ -72,5 +117,23 @@ mod tests {
         assert_eq!(read(&r, 1000, Duration::from_millis(1)), b"half");
         drop(w);
         assert_eq!(read(&r, 1000, WAIT), b"");
+    }
+
+    #[test]
+    fn halves_of_characters_cost_only_themselves() {
+        let text =
+            |json: &str| parse(json.as_bytes()).map(|v| v.as_str().unwrap_or_default().to_owned()).ok();
+        for (json, want) in [
+            (r#""plain""#, Some("plain")),
+            (r#""\ud83d\ude00""#, Some("😀")),
+            (r#""cut \ud83d""#, Some("cut \u{fffd}")),
+            (r#""\ude00 \uD83D\ud83d\ude00\ud83d""#, Some("\u{fffd} \u{fffd}😀\u{fffd}")),
+            (r#""no escape: \\ud83d, one: \ud83d""#, Some("no escape: \\ud83d, one: \u{fffd}")),
+            (r#""\ud8""#, None),
+            (r#""\ud83d"#, None),
+            (r#""\ud83d" more"#, None),
+        ] {
+            assert_eq!(text(json).as_deref(), want, "{json}");
+        }
     }
 }

@@ -3,14 +3,15 @@
 
 use std::{
     collections::HashMap,
-    fs::File,
+    fs::OpenOptions,
     io::{Read, Seek, SeekFrom},
+    os::unix::fs::OpenOptionsExt,
     path::Path,
 };
 
 use serde_json::Value;
 
-use crate::payload;
+use crate::{input, payload};
 
 /// Read at most this much of a transcript, from its end.
 const LIMIT: u64 = 64 << 20;
@@ -19,7 +20,9 @@ pub const NEAR: u64 = 1 << 20;
 
 /// The last bytes of a file, from the beginning of a line on.
 fn tail(path: &Path, limit: u64) -> Option<Vec<u8>> {
-    let mut f = File::open(path).ok()?;
+    // What is no file is not waited for.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let mut f = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
     let m = f.metadata().ok().filter(|m| m.is_file())?;
     let start = m.len().saturating_sub(limit);
     f.seek(SeekFrom::Start(start)).ok()?;
@@ -51,7 +54,7 @@ pub fn entry_of(path: &Path, prompt: &str, near: bool) -> Option<String> {
     bytes
         .split(|b| *b == b'\n')
         .filter(|l| holds(l, prompt))
-        .filter_map(|l| serde_json::from_slice::<Value>(l).ok())
+        .filter_map(|l| input::parse(l).ok())
         .find(|row| payload::text(row, "promptId") == Some(prompt) && is_prompt(row))
         .and_then(|row| payload::owned(&row, "uuid"))
 }
@@ -74,7 +77,7 @@ pub fn inherited(path: &Path) -> Option<Inherited> {
         if !["\"uuid\"", "turn_id", "forked_from_id"].iter().any(|w| holds(line, w)) {
             continue;
         }
-        let Ok(row) = serde_json::from_slice::<Value>(line) else { continue };
+        let Ok(row) = input::parse(line) else { continue };
         if out.parent.is_none() {
             out.parent = payload::owned(&row, "payload.forked_from_id");
         }
@@ -91,7 +94,7 @@ pub fn answer_before(path: &Path, entry: &str) -> Option<String> {
     let bytes = tail(path, LIMIT)?;
     let mut rows: HashMap<String, (Option<String>, bool)> = HashMap::new();
     for line in bytes.split(|b| *b == b'\n').filter(|l| holds(l, "\"uuid\"")) {
-        let Ok(row) = serde_json::from_slice::<Value>(line) else { continue };
+        let Ok(row) = input::parse(line) else { continue };
         let Some(id) = payload::owned(&row, "uuid") else { continue };
         let answer = payload::text(&row, "type") == Some("assistant");
         rows.insert(id, (payload::owned(&row, "parentUuid"), answer));
@@ -166,5 +169,13 @@ not json "uuid" p2
         assert_eq!(entry_of(f.path(), "p0", true), None);
         assert_eq!(entry_of(f.path(), "p0", false).as_deref(), Some("u1"));
         assert_eq!(entry_of(f.path(), "p1", true).as_deref(), Some("u1"));
+    }
+
+    #[test]
+    fn a_pipe_is_not_waited_for() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let pipe = dir.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::from_raw_mode(0o600)).expect("made");
+        assert_eq!((entry_of(&pipe, "p1", true), inherited(&pipe)), (None, None));
     }
 }

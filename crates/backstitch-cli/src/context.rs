@@ -18,7 +18,7 @@ use backstitch::{
 use crate::{
     ask, command, problem,
     progress::Progress,
-    table::{Cli, Global},
+    table::{Cli, Global, Hook},
     ui::Ui,
 };
 
@@ -60,6 +60,13 @@ pub fn run(cli: Cli) -> u8 {
         Err(_) if context.ui.is_broken() => 0,
         Err(e) => problem::report(&context.ui, &e),
     }
+}
+
+/// Runs a hook: nothing but the environment says where, and it never fails.
+pub fn run_hook(hook: &Hook) {
+    let s = Surroundings { program: std::env::current_exe().ok(), ..Surroundings::of_process() };
+    let base = std::path::absolute(&s.store_base).unwrap_or_else(|_| s.store_base.clone());
+    backstitch_agents::hook::run(&hook.agent, hook.event.as_deref(), Surroundings { store_base: base, ..s });
 }
 
 /// The environment, with the options applied.

@@ -12,6 +12,8 @@ use backstitch::{
 };
 use bstr::BString;
 
+use crate::table::Change;
+
 /// The folder that relative paths are relative to: the current one where it lies in the workspace, else the named one.
 pub fn base(ws: &Workspace, named: &Path) -> PathBuf {
     let current = std::env::current_dir().ok().and_then(|c| c.canonicalize().ok());
@@ -76,9 +78,22 @@ pub fn scope(ws: &Workspace, named: &Path, paths: &[OsString]) -> Result<Vec<BSt
     list(ws, named, paths).map(narrowed)
 }
 
-/// The same for a call that may be about files elsewhere.
-pub fn scope_with(ws: &Workspace, named: &Path, paths: &[OsString], outside: bool) -> Result<Vec<BString>> {
-    if outside { anywhere(ws, named, paths).map(narrowed) } else { scope(ws, named, paths) }
+/// What a change of the folder is limited to: paths, patterns, and paths that are left alone. With `outside` also files
+/// elsewhere.
+pub fn change(
+    ws: &Workspace,
+    named: &Path,
+    change: &Change,
+    outside: bool,
+) -> Result<(Vec<BString>, Vec<String>, Vec<BString>)> {
+    let paths = match outside {
+        true => anywhere(ws, named, &change.paths).map(narrowed),
+        false => scope(ws, named, &change.paths),
+    }?;
+    // A path that is the whole workspace takes everything, whatever the patterns say.
+    let everything = !change.paths.is_empty() && paths.is_empty();
+    let globs = if everything { Vec::new() } else { change.glob.clone() };
+    Ok((paths, globs, list(ws, named, &change.busy)?))
 }
 
 /// A path typed as part of another word (`cat ID:PATH`): relative to the workspace, unless it says where it begins.

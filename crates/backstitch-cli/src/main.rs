@@ -21,7 +21,13 @@ use std::{ffi::OsString, process::ExitCode};
 use clap::Parser;
 
 fn main() -> ExitCode {
+    // What a host left open for its children is not for ours, which may outlive it.
+    close_fds::set_fds_cloexec_threadsafe(3, &[]);
     let words: Vec<OsString> = std::env::args_os().collect();
+    if let Some(hook) = table::Hook::plain(&words) {
+        context::run_hook(&hook);
+        return ExitCode::SUCCESS;
+    }
     // An agent takes every other exit code for a reason not to run its tool.
     let is_hook = words.get(1).is_some_and(|w| w == "hook");
     let code = match table::Cli::try_parse_from(&words) {

@@ -2,14 +2,17 @@
 
 use std::ffi::OsString;
 
-use backstitch::error::{Code, Error};
+use backstitch::{
+    error::{Code, Error},
+    view,
+};
 use bstr::ByteSlice;
 use clap::error::ErrorKind;
 use serde_json::{Map, Value, json};
 
 use crate::{
     text,
-    ui::{Ui, put_path, style},
+    ui::{Ui, style},
 };
 
 /// The error document.
@@ -18,7 +21,7 @@ pub fn document(e: &Error) -> Value {
     m.insert("code".to_owned(), e.code.as_str().into());
     m.insert("message".to_owned(), e.message.clone().into());
     if let Some(p) = &e.path {
-        put_path(&mut m, "path", p.as_bstr());
+        view::put_path(&mut m, "path", p.as_bstr());
     }
     if let Some(h) = hint(e) {
         m.insert("hint".to_owned(), h.into());

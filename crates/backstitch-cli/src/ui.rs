@@ -6,8 +6,7 @@ use std::{
 };
 
 use backstitch::error::{Code, Error, Result};
-use bstr::BStr;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{
     table::{Color, Global},
@@ -138,6 +137,47 @@ impl Ui {
 
     /// The one JSON document.
     pub fn document(&self, mut value: Value) -> Result<()> {
+        self.complete(&mut value);
+        if let Target::Document(d) = &mut *self.out.borrow_mut() {
+            *d = Some(value);
+            return Ok(());
+        }
+        let mut text = serde_json::to_string(&value).map_err(|e| Error::new(Code::Failed, e.to_string()))?;
+        text.push('\n');
+        self.print(text)
+    }
+
+    /// The one JSON document, of a list that may be long and what else there is to say: an entry is written before the next is
+    /// made.
+    pub fn listing(
+        &self,
+        key: &str,
+        list: impl Iterator<Item = Value>,
+        rest: Map<String, Value>,
+    ) -> Result<()> {
+        if matches!(&*self.out.borrow(), Target::Document(_)) {
+            let mut whole = Map::from_iter([(key.to_owned(), Value::Array(list.collect()))]);
+            whole.extend(rest);
+            return self.document(Value::Object(whole));
+        }
+        let mut rest = Value::Object(rest);
+        self.complete(&mut rest);
+        let text = |v: &Value| serde_json::to_string(v).map_err(|e| Error::new(Code::Failed, e.to_string()));
+        let mut out = format!("{{{}:[", text(&key.into())?);
+        for (n, v) in list.enumerate() {
+            out.push_str(if n > 0 { "," } else { "" });
+            out.push_str(&text(&v)?);
+        }
+        out.push(']');
+        let rest = text(&rest)?;
+        out.push_str(if rest == "{}" { "" } else { "," });
+        out.push_str(&rest[1..]);
+        out.push('\n');
+        self.print(out)
+    }
+
+    /// Adds what every document says.
+    fn complete(&self, value: &mut Value) {
         if let (Some(m), Some(said)) = (value.as_object_mut(), self.recovered.borrow().as_ref()) {
             m.insert("recovered".to_owned(), said.clone().into());
         }
@@ -149,13 +189,6 @@ impl Ui {
                 }
             }
         }
-        if let Target::Document(d) = &mut *self.out.borrow_mut() {
-            *d = Some(value);
-            return Ok(());
-        }
-        let mut text = serde_json::to_string(&value).map_err(|e| Error::new(Code::Failed, e.to_string()))?;
-        text.push('\n');
-        self.print(text)
     }
 
     /// Standard output, for the library to write to.
@@ -260,14 +293,5 @@ impl Write for Out<'_> {
             Target::Stdout(out) => out.flush().map_err(|e| self.0.note_broken(e)),
             Target::Document(_) => Ok(()),
         }
-    }
-}
-
-/// A path in a JSON object, with its exact form where it is not UTF-8.
-pub fn put_path(m: &mut serde_json::Map<String, Value>, key: &str, path: &BStr) {
-    let p = backstitch::paths::JsonPath::from(path);
-    m.insert(key.to_owned(), p.path.into());
-    if let Some(b) = p.path_base64 {
-        m.insert(format!("{key}_base64"), b.into());
     }
 }

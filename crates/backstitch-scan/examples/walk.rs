@@ -76,6 +76,8 @@ fn run(
             never: &[],
             keep_covered: false,
             paranoid: false,
+            quiet: None,
+            note_anew: false,
             table_vouched: true,
             deadline: None,
             interrupt: &interrupt,

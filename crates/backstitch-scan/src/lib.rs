@@ -72,6 +72,8 @@
 //!     never: &[],
 //!     keep_covered: false,
 //!     paranoid: false,
+//!     quiet: None,
+//!     note_anew: false,
 //!     table_vouched: true,
 //!     deadline: None,
 //!     interrupt: &interrupt,
@@ -110,6 +112,8 @@ mod bare;
 mod builtin;
 mod clock;
 mod digest;
+#[cfg(test)]
+mod fuzz;
 mod glob;
 mod handle;
 mod index;
@@ -117,6 +121,7 @@ mod paths;
 mod pattern;
 mod repository;
 mod rules;
+mod seed;
 mod table;
 mod types;
 mod walk;
@@ -129,7 +134,11 @@ pub use clock::{Clock, SystemClock};
 pub use gix_hash::ObjectId as Oid;
 pub use paths::{scan_paths, scan_paths_at};
 pub use rules::{DirRules, RuleSettings, Rules, Verdict};
-pub use table::{Table, TableUpdate};
+pub use seed::{Seed, SeedPlace};
+pub use table::{
+    Table, TableUpdate,
+    quiet::{Noise, Quiet},
+};
 pub use types::{
     Child, ChildId, Dir, DirIds, Found, FoundWhat, Ignored, Kind, Limits, Options, Outcome, Reason,
     ScanError, Sink, SinkError, Skip, SpecialType, Stat, Xattrs,

@@ -16,7 +16,7 @@ use bstr::{BStr, BString, ByteSlice};
 use rustix::io::Errno;
 
 use crate::{
-    Table,
+    Table, builtin,
     clock::{Clock, SystemClock},
     handle::{self, Hint, Names, Node as Seen},
     repository::{self, GitDirs},
@@ -134,6 +134,11 @@ impl<'t, S: Sink> Search<'t, '_, S> {
         if parts.iter().any(|part| walk::is_reserved(part)) {
             return Ok(skip(path, Reason::Scope, false, Some("reserved for temporaries")));
         }
+        if self.ground.options.rules.0.settings.device_names
+            && parts.iter().any(|part| builtin::is_device_name(part))
+        {
+            return Ok(skip(path, Reason::Excluded, false, Some("a device of Windows")));
+        }
         let mut git_dirs = HashSet::new();
         for (i, part) in parts.iter().enumerate() {
             // Without NULs, as was just asked.
@@ -226,7 +231,7 @@ impl<'t, S: Sink> Search<'t, '_, S> {
             pending: AtomicU32::new(1),
             done: Mutex::default(),
         });
-        let place = Place { node: &node, fd: here.fd.as_fd(), matcher: None };
+        let place = Place { node: &node, fd: here.fd.as_fd(), matcher: None, clock: walk.clock.now_ns() };
         Ok(match walk.read_named(w, place)? {
             Done::Leaf { stat, oid, xattrs, .. } => {
                 FoundWhat::Leaf { stat, id: oid, xattrs: xattrs.map(|x| *x) }

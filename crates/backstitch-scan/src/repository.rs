@@ -16,6 +16,7 @@ use gix_config::file::{Metadata, includes, init};
 use crate::{
     index::Tracked,
     rules::{Repo, RuleSettings, Rules},
+    seed::Origin,
     types::{ScanError, Skip},
 };
 
@@ -169,8 +170,12 @@ fn find_top(root: &Path) -> Result<Option<(PathBuf, GitDirs)>, ScanError> {
 #[derive(Debug, Default)]
 struct Config {
     excludes_file: Option<PathBuf>,
+    attributes_file: Option<PathBuf>,
     fold: bool,
     sha256: bool,
+    /// An index entry may stand for something else than a file with exactly its stat data, or attributes come from
+    /// elsewhere.
+    is_lax: bool,
 }
 
 struct Homes {
@@ -246,18 +251,27 @@ fn read_config(dirs: Option<&GitDirs>, top: &Path, homes: &Homes) -> Result<Conf
     config.fold = on(&sections, "core.ignoreCase");
     config.sha256 =
         sections.string("extensions.objectFormat").is_some_and(|f| f.eq_ignore_ascii_case(b"sha256"));
-    config.excludes_file =
-        match sections.string("core.excludesFile") {
-            Some(value) if value.is_empty() => None,
-            Some(value) => {
-                let path = gix_config::Path::from(value.clone()).interpolate(interpolate);
-                // Relative paths start where git runs: at the top of the work tree.
-                Some(top.join(
-                    path.map_err(|e| rules_error(Path::new(OsStr::from_bytes(&value)), format!("{e:#}")))?,
-                ))
-            }
-            None => homes.xdg.as_ref().map(|xdg| xdg.join("git/ignore")),
-        };
+    let off = |file: &gix_config::File, key: &str| file.boolean(key).ok().flatten() == Some(false);
+    config.is_lax = off(&sections, "core.trustCTime")
+        || sections.string("core.checkStat").is_some_and(|v| !v.eq_ignore_ascii_case(b"default"))
+        || sections.string("attr.tree").is_some();
+    // Relative paths start where git runs: at the top of the work tree.
+    let file_of = |key: &str, default: &str| match sections.string(key) {
+        Some(value) if value.is_empty() => Ok(None),
+        Some(value) => {
+            let path = gix_config::Path::from(value.clone()).interpolate(interpolate);
+            let path =
+                path.map_err(|e| rules_error(Path::new(OsStr::from_bytes(&value)), format!("{e:#}")))?;
+            Ok(Some(top.join(path)))
+        }
+        None => Ok(homes.xdg.as_ref().map(|xdg| xdg.join(default))),
+    };
+    config.excludes_file = file_of("core.excludesFile", "git/ignore")?;
+    match file_of("core.attributesFile", "git/attributes") {
+        Ok(file) => config.attributes_file = file,
+        // Ignore rules do not depend on it.
+        Err(_) => config.is_lax = true,
+    }
     Ok(config)
 }
 
@@ -269,12 +283,20 @@ pub(crate) fn read_repo(top: &Path, dirs: &GitDirs, settings: &RuleSettings) -> 
         _ => None,
     };
     let hash_len = if config.sha256 { 32 } else { 20 };
+    let origin = Origin {
+        top: top.to_owned(),
+        git_dir: dirs.git_dir.clone(),
+        common: dirs.common.clone(),
+        attributes_file: config.attributes_file,
+        is_strict: !config.is_lax && !config.sha256,
+    };
     Ok(Repo {
         global,
         exclude: read_source(&dirs.common.join("info/exclude"))?,
         fold: config.fold,
         tracked: Some(Tracked::new(dirs.git_dir.join("index"), hash_len, config.fold)),
         is_git: true,
+        origin: Some(origin),
     })
 }
 

@@ -4,7 +4,7 @@ use std::{fs::File, io, path::PathBuf, sync::atomic::AtomicBool, time::Instant};
 
 use bstr::{BStr, BString};
 
-use crate::{Oid, Rules, TableUpdate};
+use crate::{Oid, Quiet, Rules, TableUpdate};
 
 /// What a covered path is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -120,6 +120,12 @@ pub trait Sink: Sync {
         file: &mut File,
         stat: &Stat,
     ) -> Result<Oid, SinkError>;
+    /// Asked before a file is read whose stat data the table does not prove: the id of its content, if something else
+    /// proves it and the sink has it. Two changes of the file within `granularity_ns` may leave the same times.
+    fn known(&self, s: &mut Self::Scratch, path: &BStr, stat: &Stat, granularity_ns: i128) -> Option<Oid> {
+        let _ = (s, path, stat, granularity_ns);
+        None
+    }
     /// Takes the text of a symbolic link.
     fn link(&self, s: &mut Self::Scratch, path: &BStr, target: &[u8]) -> Result<Oid, SinkError>;
     /// Takes a directory all of whose children are done.
@@ -349,6 +355,10 @@ pub struct Options<'a> {
     /// False: the row that vouches for the table is gone; ids are checked with [`Sink::has`] and directory ids are made
     /// anew with [`Sink::dir`].
     pub table_vouched: bool,
+    /// Directories that a watcher vouches for, made from this very table.
+    pub quiet: Option<&'a Quiet>,
+    /// The table is to be saved also where nothing changed: its note is to be another.
+    pub note_anew: bool,
     /// What is not done by then is listed with [`Reason::Time`].
     pub deadline: Option<Instant>,
     /// Set by the caller to end the scan with [`ScanError::Interrupted`].
@@ -384,6 +394,8 @@ pub struct Outcome {
     pub unbounded: bool,
     /// What [`TableUpdate::save`] writes; nothing when nothing changed.
     pub update: Option<TableUpdate>,
+    /// Directories that were held for quiet ([`Quiet::to_be_proven`]) and were not.
+    pub lies: Vec<BString>,
 }
 
 /// What was found at a named path.

@@ -1,7 +1,7 @@
 //! Whose bytes they are.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::atomic::{AtomicBool, Ordering},
 };
 
@@ -9,7 +9,7 @@ use crate::{
     Durability, Error, Odb, Oid, Store, files,
     hash::{self, OID_LEN, Sha1},
     inventory::Inventory,
-    reach,
+    parked, reach,
 };
 
 /// Bytes of one ref, as stored.
@@ -62,7 +62,8 @@ impl Store {
             return Ok(None);
         }
         let inventory = Inventory::take(&odb)?;
-        let account = Accountant::new(&odb, &inventory, interrupt).count(&refs, prefix)?;
+        let parked = parked::ids(self.dir())?;
+        let account = Accountant::new(&odb, &inventory, &parked, interrupt).count(&refs, prefix)?;
         // Only a cache: a failure to write it is no failure.
         let _ = self.write_account(prefix, &refs, &account);
         Ok(Some(account))
@@ -147,6 +148,8 @@ fn decode(bytes: &[u8]) -> Option<Found> {
 struct Accountant<'a> {
     odb: &'a Odb,
     inventory: &'a Inventory,
+    /// Contents that are no objects of the store yet: they count for nothing here.
+    parked: &'a HashSet<[u8; OID_LEN]>,
     interrupt: &'a AtomicBool,
     /// By number: the one ref that reaches it, [`MANY`] or [`NONE`].
     owner: Vec<u32>,
@@ -156,10 +159,16 @@ struct Accountant<'a> {
 }
 
 impl<'a> Accountant<'a> {
-    fn new(odb: &'a Odb, inventory: &'a Inventory, interrupt: &'a AtomicBool) -> Accountant<'a> {
+    fn new(
+        odb: &'a Odb,
+        inventory: &'a Inventory,
+        parked: &'a HashSet<[u8; OID_LEN]>,
+        interrupt: &'a AtomicBool,
+    ) -> Accountant<'a> {
         Accountant {
             odb,
             inventory,
+            parked,
             interrupt,
             owner: vec![NONE; inventory.ids.len()],
             links: HashMap::new(),
@@ -169,7 +178,7 @@ impl<'a> Accountant<'a> {
 
     /// What an object points to; a blob to nothing. None if it, or what it names, is not here.
     fn below(&mut self, n: u32) -> Option<&[u32]> {
-        let (odb, inventory, empty) = (self.odb, self.inventory, self.empty);
+        let (odb, inventory, parked, empty) = (self.odb, self.inventory, self.parked, self.empty);
         let look = || {
             let oid = inventory.oid(n);
             if odb.head(&oid).ok()?.0 == Some(crate::object::Kind::Blob) {
@@ -179,14 +188,16 @@ impl<'a> Accountant<'a> {
             let links = reach::links(kind, &data)?.into_iter();
             links
                 .filter(|(oid, _)| empty.is_some() || *oid != hash::empty_tree())
-                .map(|(oid, _)| inventory.find(&hash::raw(&oid)))
+                .map(|(oid, _)| hash::raw(&oid))
+                .map(|id| (inventory.find(&id), parked.contains(&id)))
+                .filter(|(n, parked)| n.is_some() || !parked)
+                .map(|(n, _)| n)
                 .collect()
         };
         self.links.entry(n).or_insert_with(look).as_deref()
     }
 
     fn count(mut self, refs: &[(String, Oid)], prefix: &str) -> Result<Account, Error> {
-        let total: u64 = (0..self.owner.len()).map(|n| self.inventory.stored(n as u32)).sum();
         let mut unique = vec![0u64; refs.len()];
         let mut bad = vec![false; refs.len()];
         for (r, (_, root)) in refs.iter().enumerate() {
@@ -198,7 +209,10 @@ impl<'a> Accountant<'a> {
         }
         let live = (0..self.owner.len()).filter(|n| self.owner[*n] != NONE);
         let live: u64 = live.map(|n| self.inventory.stored(n as u32)).sum();
-        let mut out = Account { refs: HashMap::new(), live, garbage: total - live };
+        let dead = (0..self.owner.len()).filter(|n| self.owner[*n] == NONE);
+        let dead = dead.filter(|n| !self.inventory.is_free(*n as u32));
+        let garbage = dead.map(|n| self.inventory.stored(n as u32)).sum();
+        let mut out = Account { refs: HashMap::new(), live, garbage };
         // By last ref that came by: an object counts once for each.
         let mut seen = vec![NONE; self.owner.len()];
         let mut same: HashMap<Vec<u32>, u64> = HashMap::new();

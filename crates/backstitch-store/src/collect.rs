@@ -18,6 +18,7 @@ use crate::{
     inventory::{Inventory, PackFile},
     layout::{self, Step, Zeal},
     mark::Marks,
+    parked,
     repack::Repack,
     sweep::{End, Sweeper},
 };
@@ -123,9 +124,10 @@ impl Store {
     }
 
     /// Removes objects that no ref reaches and that are older than `grace`, and consolidates. What a young object points
-    /// to stays with it. Without grace every such byte goes; with it, packs are written anew only where at least a tenth
-    /// becomes free. The refs in `let_go` count as gone, and are deleted once it is certain that nothing is in doubt, if
-    /// they still have these ids.
+    /// to stays with it. Parked contents that no ref reaches go at once. Without grace every such byte goes; with it,
+    /// packs are written anew only where at least a tenth becomes free, or where they came from elsewhere, and what deltas
+    /// build on stays. The refs in `let_go` count as gone, and are
+    /// deleted once it is certain that nothing is in doubt, if they still have these ids.
     ///
     /// Runs beside captures; only the removal of files, in moments of some ten milliseconds, excludes who holds the lock
     /// `store` shared.
@@ -193,7 +195,7 @@ impl Store {
         let keep = self.decide(remove, &inventory, &mut marks, &mut sweeper, &mut swept)?;
         let expunged = |file: &PackFile| file.entries.iter().any(|e| !keep[e.object as usize]);
         let stay = |file: &PackFile| match remove {
-            Remove::Nothing => file.linked || file.kept,
+            Remove::Nothing => file.linked || file.seed || file.kept,
             Remove::Unreachable { .. } => file.kept,
             Remove::These(_) => (file.linked || file.kept) && !expunged(file),
         };
@@ -204,6 +206,9 @@ impl Store {
         };
         if care.dry_run {
             swept.predict(&inventory, &steps, orphans);
+            for (_, path) in self.parked_garbage(&odb, remove, &marks)? {
+                swept.freed_bytes += disk_of_file(&path);
+            }
             return Ok((swept, false));
         }
         if let Remove::Unreachable { let_go, .. } = remove {
@@ -255,7 +260,47 @@ impl Store {
             swept.freed_bytes += self.remove_orphans(orphans)?;
         }
         odb.refresh()?;
+        if !revived {
+            swept.freed_bytes += self.sweep_parked(&odb, remove, &mut marks, &mut sweeper, care.wait)?;
+        }
         Ok((swept, revived))
+    }
+
+    /// Parked contents that nothing needs, or that are objects of the store by now.
+    fn parked_garbage(
+        &self,
+        odb: &Odb,
+        remove: Remove<'_>,
+        marks: &Marks<'_>,
+    ) -> Result<Vec<(Oid, PathBuf)>, Error> {
+        if self.is_changing_the_tree() {
+            return Ok(Vec::new());
+        }
+        let goes = |oid: &Oid| match remove {
+            _ if odb.holds_copy(oid) => !marks.is_damaged(oid),
+            Remove::Nothing => false,
+            Remove::Unreachable { .. } => !marks.needs(oid),
+            Remove::These(these) => these.contains(oid) && !marks.needs(oid),
+        };
+        Ok(parked::list(self.dir())?.into_iter().filter(|(oid, _)| goes(oid)).collect())
+    }
+
+    /// Removes them, in a moment in which nothing is recorded and no operation runs. Bytes on disk that became free.
+    fn sweep_parked(
+        &self,
+        odb: &Odb,
+        remove: Remove<'_>,
+        marks: &mut Marks<'_>,
+        sweeper: &mut Sweeper<'_>,
+        wait: Duration,
+    ) -> Result<u64, Error> {
+        if self.parked_garbage(odb, remove, marks)?.is_empty() {
+            return Ok(0);
+        }
+        sweeper.alone(marks, wait, |marks| {
+            let gone = self.parked_garbage(odb, remove, marks)?;
+            gone.iter().map(|(_, path)| parked::remove(path)).sum()
+        })
     }
 
     fn let_go(&self, refs: &[(String, Oid)]) -> Result<(), Error> {
@@ -298,7 +343,8 @@ impl Store {
                 keep.copy_from_slice(&marks.live);
                 let now = SystemTime::now();
                 let young = |t: SystemTime| now.duration_since(t).map_or(!grace.is_zero(), |age| age < grace);
-                let packed = inventory.packs.iter().filter(|f| young(f.modified));
+                // What somebody else's pack holds besides is nobody's here, whatever its age.
+                let packed = inventory.packs.iter().filter(|f| young(f.modified) && !f.seed);
                 let packed = packed.flat_map(|f| f.entries.iter().map(|e| e.object));
                 let loose = inventory.loose.iter().filter(|f| young(f.modified)).map(|f| f.object);
                 let recent: Vec<u32> = packed.chain(loose).filter(|n| !keep[*n as usize]).collect();
@@ -311,6 +357,10 @@ impl Store {
                         swept.recent_bytes += inventory.stored(n as u32);
                         keep[n] = true;
                     }
+                }
+                if !grace.is_zero() {
+                    // So that entries can be copied as they are.
+                    inventory.keep_bases(&mut keep);
                 }
             }
             Remove::These(these) => {
@@ -331,6 +381,9 @@ impl Store {
         }
         for (n, k) in keep.iter().enumerate() {
             let stored = inventory.stored(n as u32);
+            if !k && inventory.is_free(n as u32) {
+                continue;
+            }
             let (objects, bytes) = match k {
                 true => (&mut swept.live_objects, &mut swept.live_bytes),
                 false => (&mut swept.garbage_objects, &mut swept.garbage_bytes),
@@ -373,9 +426,12 @@ fn is_local(e: &Error) -> bool {
 }
 
 fn disk_of(pack: &std::path::Path) -> u64 {
+    disk_of_file(pack) + disk_of_file(&pack.with_extension("idx"))
+}
+
+fn disk_of_file(path: &std::path::Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
-    let bytes = |p: &std::path::Path| std::fs::metadata(p).map_or(0, |m| m.blocks() * 512);
-    bytes(pack) + bytes(&pack.with_extension("idx"))
+    std::fs::metadata(path).map_or(0, |m| m.blocks() * 512)
 }
 
 impl Swept {

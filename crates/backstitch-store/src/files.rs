@@ -38,11 +38,61 @@ pub(crate) fn ensure_dir(dir: &Path) -> Result<bool, Error> {
     }
 }
 
+/// The same, and the names of all that was made are durable.
+pub(crate) fn ensure_dir_durable(dir: &Path, durability: Durability) -> Result<(), Error> {
+    let missing: Vec<&Path> =
+        dir.ancestors().take_while(|d| !d.as_os_str().is_empty() && !d.is_dir()).collect();
+    ensure_dir(dir)?;
+    missing.iter().rev().filter_map(|d| d.parent()).try_for_each(|parent| {
+        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+        sync_dir(parent, durability)
+    })
+}
+
 /// Makes the entries of `dir` durable.
 pub(crate) fn sync_dir(dir: &Path, durability: Durability) -> Result<(), Error> {
     match durability {
         Durability::None => Ok(()),
         Durability::Full => File::open(dir).and_then(|d| d.sync_all()).map_err(Error::io(dir)),
+    }
+}
+
+/// Makes all of these durable at the same time: one wait for the disk instead of one for each.
+pub(crate) fn sync_together(what: &[Unsynced<'_>], durability: Durability) -> Result<(), Error> {
+    let (Durability::Full, Some((first, others))) = (durability, what.split_first()) else { return Ok(()) };
+    std::thread::scope(|scope| {
+        let started: Vec<_> = others
+            .iter()
+            .map(|u| std::thread::Builder::new().spawn_scoped(scope, || u.sync()).map_err(|_| u))
+            .collect();
+        let mut done = first.sync();
+        for other in started {
+            let ended = match other {
+                Ok(thread) => thread.join().unwrap_or_else(|_| Err(Error::invalid("a sync has panicked"))),
+                // The system gives no more threads.
+                Err(u) => u.sync(),
+            };
+            done = done.and(ended);
+        }
+        done
+    })
+}
+
+/// What is written and not durable yet.
+#[derive(Clone, Copy)]
+pub(crate) enum Unsynced<'a> {
+    /// The content of a temporary.
+    File(&'a Temp),
+    /// The entries of a directory.
+    Dir(&'a Path),
+}
+
+impl Unsynced<'_> {
+    fn sync(&self) -> Result<(), Error> {
+        match self {
+            Unsynced::File(temp) => temp.sync(Durability::Full),
+            Unsynced::Dir(dir) => sync_dir(dir, Durability::Full),
+        }
     }
 }
 

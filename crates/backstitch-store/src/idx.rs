@@ -72,10 +72,11 @@ pub(crate) struct Idx {
 #[derive(Debug)]
 enum Bytes {
     Whole(Vec<u8>),
-    /// The ids of one first byte are read when first needed.
+    /// The ids of one first byte, and their offsets, are read when first needed.
     Parts {
         file: File,
         buckets: Vec<OnceLock<Vec<u8>>>,
+        offsets: Vec<OnceLock<Vec<u32>>>,
     },
 }
 
@@ -109,7 +110,11 @@ impl Idx {
         let bytes = if len <= SMALL {
             Bytes::Whole(head)
         } else {
-            Bytes::Parts { file, buckets: (0..256).map(|_| OnceLock::new()).collect() }
+            Bytes::Parts {
+                file,
+                buckets: (0..256).map(|_| OnceLock::new()).collect(),
+                offsets: (0..256).map(|_| OnceLock::new()).collect(),
+            }
         };
         Ok(Idx { fan, far, bytes })
     }
@@ -130,7 +135,23 @@ impl Idx {
         let ids = self.bucket(first, lo, hi)?;
         let (ids, _) = ids.as_chunks::<OID_LEN>();
         match ids.binary_search(oid) {
-            Ok(i) => self.offset(lo + u32::try_from(i).map_err(|e| e.to_string())?).map(Some),
+            Ok(i) => {
+                let near = match &self.bytes {
+                    Bytes::Whole(_) => self.near(lo + u32::try_from(i).map_err(|e| e.to_string())?)?,
+                    Bytes::Parts { offsets, .. } => {
+                        let bucket = match offsets[first].get() {
+                            Some(bucket) => bucket,
+                            None => {
+                                let table = OIDS + u64::from(self.len()) * 24;
+                                let read = self.run(table + 4 * u64::from(lo), hi - lo)?;
+                                offsets[first].get_or_init(|| read)
+                            }
+                        };
+                        *bucket.get(i).ok_or("the index is cut off")?
+                    }
+                };
+                self.far_of(near).map(Some)
+            }
             Err(_) => Ok(None),
         }
     }
@@ -143,7 +164,7 @@ impl Idx {
                 let at = at as usize;
                 all.get(at..at + len).ok_or_else(|| "the index is cut off".into())
             }
-            Bytes::Parts { file, buckets } => {
+            Bytes::Parts { file, buckets, .. } => {
                 if let Some(ids) = buckets[first].get() {
                     return Ok(ids);
                 }
@@ -167,9 +188,19 @@ impl Idx {
     }
 
     fn offset(&self, i: u32) -> Result<u64, String> {
+        self.far_of(self.near(i)?)
+    }
+
+    /// What the first table of offsets says.
+    fn near(&self, i: u32) -> Result<u32, String> {
+        let table = OIDS + u64::from(self.len()) * 24;
+        Ok(u32::from_be_bytes(self.read(table + 4 * u64::from(i))?))
+    }
+
+    /// The offset that it means.
+    fn far_of(&self, near: u32) -> Result<u64, String> {
         let n = u64::from(self.len());
         let table = OIDS + n * 24;
-        let near = u32::from_be_bytes(self.read(table + 4 * u64::from(i))?);
         if u64::from(near) < FAR {
             return Ok(u64::from(near));
         }

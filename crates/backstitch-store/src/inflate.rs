@@ -36,7 +36,7 @@ impl Inflater {
             end,
             lo: 0,
             hi: 0,
-            first: true,
+            next: FIRST_READ,
             buffer: &mut self.input,
             decoder: &mut self.decoder,
             window: &mut self.window,
@@ -52,7 +52,8 @@ pub(crate) struct Input<'a> {
     end: u64,
     lo: usize,
     hi: usize,
-    first: bool,
+    /// Bytes of the next read.
+    next: usize,
     buffer: &'a mut Vec<u8>,
     decoder: &'a mut Decoder,
     window: &'a mut Vec<u8>,
@@ -62,6 +63,11 @@ pub(crate) struct Input<'a> {
 pub(crate) type Fault = String;
 
 impl Input<'_> {
+    /// So many bytes are read first.
+    pub(crate) fn reads_first(&mut self, bytes: usize) {
+        self.next = bytes;
+    }
+
     /// File offset of the next byte.
     pub(crate) fn offset(&self) -> u64 {
         self.pos - (self.hi - self.lo) as u64
@@ -71,8 +77,7 @@ impl Input<'_> {
         if self.lo < self.hi || self.pos >= self.end {
             return Ok(());
         }
-        let want = if self.first { FIRST_READ } else { NEXT_READ };
-        self.first = false;
+        let want = std::mem::replace(&mut self.next, NEXT_READ);
         let want = usize::try_from(self.end - self.pos).unwrap_or(usize::MAX).min(want);
         if self.buffer.len() < want {
             self.buffer.resize(want, 0);

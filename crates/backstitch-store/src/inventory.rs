@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    Error, Odb, Oid, files,
+    Error, Odb, Oid, adopt, files,
     hash::{self, OID_LEN},
     loose,
     odb::PackSet,
@@ -43,11 +43,13 @@ pub(crate) struct PackFile {
     pub(crate) pack: Arc<Pack>,
     /// In the order of the file.
     pub(crate) entries: Vec<Packed>,
-    /// Allocated bytes of the pack and what belongs to it.
+    /// Allocated bytes of the pack and what belongs to it, as far as they become free when it goes.
     pub(crate) disk: u64,
     pub(crate) modified: SystemTime,
     /// Something outside of the store links to it.
     pub(crate) linked: bool,
+    /// It came from another repository.
+    pub(crate) seed: bool,
     /// Somebody asked by a `.keep` file that it stays.
     pub(crate) kept: bool,
 }
@@ -134,9 +136,10 @@ impl Inventory {
         let beside = BESIDE.iter().filter_map(|x| std::fs::metadata(pack.path.with_extension(x)).ok());
         Ok(PackFile {
             entries: out,
-            disk: (meta.blocks() + beside.map(|m| m.blocks()).sum::<u64>()) * 512,
+            disk: (own(meta) + beside.map(|m| own(&m)).sum::<u64>()) * 512,
             modified: modified(meta),
             linked: meta.nlink() > 1,
+            seed: adopt::is_seed(&pack.path),
             kept: pack.path.with_extension("keep").exists(),
             pack,
         })
@@ -187,6 +190,11 @@ impl Inventory {
         }
     }
 
+    /// The copy that counts takes no room of this store's own: its pack is linked.
+    pub(crate) fn is_free(&self, object: u32) -> bool {
+        matches!(self.home[object as usize], Place::Packed(p, _) if self.packs[p as usize].linked)
+    }
+
     /// Bytes that the copy which counts takes, without what its file needs beside.
     pub(crate) fn stored(&self, object: u32) -> u64 {
         match self.home[object as usize] {
@@ -208,6 +216,11 @@ pub(crate) fn raw<'b>(file: &PackFile, e: &Packed, buffer: &'b mut Vec<u8>) -> R
         true => Ok(&buffer[..len]),
         false => Err(file.pack.fault(e.offset, "an object has changed")),
     }
+}
+
+/// Blocks that nobody else holds by a link.
+fn own(meta: &Metadata) -> u64 {
+    if meta.nlink() > 1 { 0 } else { meta.blocks() }
 }
 
 fn modified(meta: &Metadata) -> SystemTime {

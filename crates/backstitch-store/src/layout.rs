@@ -35,7 +35,7 @@ pub(crate) struct Step {
 pub(crate) enum Zeal {
     /// Only what makes the number of files small.
     Join,
-    /// Packs too of which at least a tenth is not needed.
+    /// Packs too of which at least a tenth is not needed, and those that came from elsewhere.
     Worthwhile,
     /// Every byte that is not needed.
     All,
@@ -65,8 +65,8 @@ pub(crate) fn steps(
         let garbage = total(p) - live[p];
         match zeal {
             Zeal::Join => live[p] == 0,
-            Zeal::Worthwhile => garbage * 10 >= total(p),
-            Zeal::All => garbage > 0 || inventory.packs[p].linked,
+            Zeal::Worthwhile => inventory.packs[p].seed || garbage * 10 >= total(p),
+            Zeal::All => garbage > 0 || inventory.packs[p].seed || inventory.packs[p].linked,
         }
     };
     let mut order: Vec<usize> = (0..live.len()).filter(|p| !stay(&inventory.packs[*p])).collect();

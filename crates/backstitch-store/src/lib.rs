@@ -4,6 +4,7 @@
 //!
 //! - [`Writer`]: many threads hash, compress and append objects; [`finish`](Writer::finish) puts one new pack and its
 //!   index in place, or a single commit as a loose object.
+//! - [`Writer::adopt`]: the packs of another repository, linked into the store, or its objects copied as they are.
 //! - [`Odb`]: reads packs (with deltas), loose objects, and what a writer has not finished; everything read is
 //!   checked against its id.
 //! - [`Refs`]: compare-and-swap under an advisory lock, loose and packed, and [`rows`](Refs::rows), the commits behind
@@ -61,11 +62,14 @@
 #![deny(missing_docs)]
 
 mod account;
+mod adopt;
 mod bases;
 mod collect;
 mod deflate;
 mod error;
 mod files;
+#[cfg(test)]
+mod fuzz;
 mod hash;
 #[cfg(test)]
 mod hostile;
@@ -82,6 +86,7 @@ mod object;
 mod odb;
 mod pack;
 mod packed;
+mod parked;
 mod pending;
 mod reach;
 mod refs;
@@ -89,6 +94,7 @@ mod release;
 mod repack;
 mod rows;
 mod store;
+mod stream;
 mod sweep;
 mod usage;
 mod verify;
@@ -98,6 +104,7 @@ pub use bstr::{BStr, BString, ByteSlice};
 pub use gix_hash::ObjectId as Oid;
 
 pub use account::{Account, Share};
+pub use adopt::Adopted;
 pub use collect::{Care, Swept};
 pub use deflate::zlib;
 pub use error::Error;
@@ -105,7 +112,8 @@ pub use lock::Lock;
 pub use manifest::{FORMAT, Manifest};
 pub use object::{MODE_EXECUTABLE, MODE_FILE, MODE_LINK, MODE_TREE, ObjectKind, TreeEntry};
 pub use odb::Odb;
-pub use refs::{Edit, Expect, Listed, Refs};
+pub use parked::TakenIn;
+pub use refs::{Edit, Expect, Listed, Refs, Staged};
 pub use rows::Row;
 pub(crate) use store::{ALIVE, GATE};
 pub use store::{Durability, Store};

@@ -43,7 +43,6 @@ pub(crate) fn take(dir: &Path, name: &str, mode: Mode, wait: Duration) -> Result
         Err(e) => return Err(e),
     };
     let start = Instant::now();
-    let mut nap = FIRST_NAP;
     loop {
         let tried = match mode {
             Mode::Shared => file.try_lock_shared(),
@@ -59,8 +58,9 @@ pub(crate) fn take(dir: &Path, name: &str, mode: Mode, wait: Duration) -> Result
         if left.is_zero() {
             return Err(Error::Busy { path });
         }
+        // Whoever has waited for long may wait a little longer; a lock held for a moment is taken soon after.
+        let nap = (start.elapsed() / 8).clamp(FIRST_NAP, LONGEST_NAP);
         std::thread::sleep(nap.min(left));
-        nap = (nap * 2).min(LONGEST_NAP);
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 use crate::{
     Durability, Error, Oid,
     deflate::Deflater,
-    files::{self, Temp},
+    files::{self, Temp, Unsynced},
     hash::{self, Sha1},
     inflate::{Fault, Inflater},
     object::Kind,
@@ -162,12 +162,24 @@ impl Sink for Hashing<'_> {
     }
 }
 
-/// Writes a small object; durable when this returns. The directory of `objects` itself is not synced.
+/// Writes a small object; durable when this returns.
 pub(crate) fn write(
     objects: &Path,
     kind: Kind,
     data: &[u8],
     deflater: &mut Deflater,
+    durability: Durability,
+) -> Result<(Oid, u64), Error> {
+    write_with(objects, kind, data, deflater, None, durability)
+}
+
+/// The same, and the content of `beside` is durable, too.
+pub(crate) fn write_with(
+    objects: &Path,
+    kind: Kind,
+    data: &[u8],
+    deflater: &mut Deflater,
+    beside: Option<&Temp>,
     durability: Durability,
 ) -> Result<(Oid, u64), Error> {
     let oid = hash::object_id(kind, data)?;
@@ -176,7 +188,8 @@ pub(crate) fn write(
     let n = deflater.zlib(&plain, &mut bytes);
     let mut temp = Temp::new(objects, "obj")?;
     temp.write(&bytes[..n])?;
-    temp.sync(durability)?;
+    let unsynced: Vec<_> = std::iter::once(&temp).chain(beside).map(Unsynced::File).collect();
+    files::sync_together(&unsynced, durability)?;
     place(objects, &oid, temp, durability)?;
     Ok((oid, n as u64))
 }
@@ -187,11 +200,8 @@ pub(crate) fn place(objects: &Path, oid: &Oid, temp: Temp, durability: Durabilit
     let Some(dir) = to.parent() else { return Err(Error::invalid("an object has no directory")) };
     let made = files::ensure_dir(dir)?;
     temp.place(&to)?;
-    files::sync_dir(dir, durability)?;
-    if made {
-        files::sync_dir(objects, durability)?;
-    }
-    Ok(())
+    let dirs = [dir, objects].map(Unsynced::Dir);
+    files::sync_together(&dirs[..if made { 2 } else { 1 }], durability)
 }
 
 /// Every loose object with its file, in no order; foreign names are left out.

@@ -83,6 +83,16 @@ impl<'a> Marks<'a> {
         Ok(())
     }
 
+    /// An object that is not in the inventory was reached.
+    pub(crate) fn needs(&self, oid: &Oid) -> bool {
+        self.late.contains(&hash::raw(oid))
+    }
+
+    /// The store's copy of it cannot be read, as `verify --repair` wrote down.
+    pub(crate) fn is_damaged(&self, oid: &Oid) -> bool {
+        self.known_damage.contains(oid)
+    }
+
     /// What the object is, where that shows without reading all of it.
     fn kind(&self, oid: &Oid, expected: Option<Kind>) -> Result<Option<Kind>, Error> {
         match expected {

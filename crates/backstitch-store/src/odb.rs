@@ -21,6 +21,7 @@ use crate::{
     loose::{self, Collect, Hashing, ReadError},
     object::{self, Kind, ObjectKind},
     pack::{self, Entry, Pack},
+    parked,
     pending::{Pending, lock},
 };
 
@@ -108,6 +109,10 @@ impl Odb {
     /// The same, and what `pending` holds.
     pub(crate) fn with_pending(&self, pending: Arc<Pending>) -> Odb {
         Odb { inner: self.inner.clone(), pending: Some(pending) }
+    }
+
+    pub(crate) fn store_dir(&self) -> &Path {
+        &self.inner.store
     }
 
     pub(crate) fn objects_dir(&self) -> &Path {
@@ -260,6 +265,7 @@ impl Odb {
                 }
             }
             Place::Loose(path) => self.read_loose(oid, path),
+            Place::Parked(path) => Ok((Kind::Blob, parked::read(oid, path)?)),
         })
     }
 
@@ -318,6 +324,13 @@ impl Odb {
                 Err(e) if e.is_not_found() => {}
                 Err(e) => first = first.or(Some(e)),
             }
+            if round == 1 {
+                match get(Place::Parked(&parked::path(&self.inner.store, oid))) {
+                    Ok(got) => return Ok(got),
+                    Err(e) if e.is_not_found() => {}
+                    Err(e) => first = first.or(Some(e)),
+                }
+            }
             if let (1, None, Some((path, what))) = (round, &first, set.broken.first()) {
                 first = Some(Error::damaged(path, format!("{what}; object {oid} may be in its pack")));
             }
@@ -342,12 +355,24 @@ impl Odb {
 
     /// Whether the object is there. True does not mean that it is sound.
     pub fn contains(&self, oid: &Oid) -> bool {
+        self.has(oid, true)
+    }
+
+    /// As [`contains`](Self::contains), but what is only parked, as a file that was moved here, does not count.
+    pub fn holds_copy(&self, oid: &Oid) -> bool {
+        self.has(oid, false)
+    }
+
+    fn has(&self, oid: &Oid, parked: bool) -> bool {
         if *oid == hash::empty_tree() || self.pending.as_ref().is_some_and(|p| p.has(oid)) {
             return true;
         }
         self.attempt(oid, |place| match place {
             Place::Packed(..) => Ok(()),
-            Place::Loose(path) => std::fs::symlink_metadata(path).map(drop).map_err(Error::io(path)),
+            Place::Parked(_) if !parked => Err(self.missing(oid)),
+            Place::Loose(path) | Place::Parked(path) => {
+                std::fs::symlink_metadata(path).map(drop).map_err(Error::io(path))
+            }
         })
         .is_ok()
     }
@@ -383,29 +408,53 @@ impl Odb {
             return Ok((Some(kind), size));
         }
         self.attempt(oid, |place| match place {
-            Place::Packed(set, pack, at) => self.with_inflater(|i| {
-                self.note_open(set, pack);
-                pack.entry(i, at, |entry, size, input| match entry {
-                    Entry::Plain(kind) => Ok((Some(kind), size)),
-                    _ => {
-                        let mut start = Vec::new();
-                        input
-                            .pieces(|bytes| -> Result<bool, ReadError> {
-                                start.extend_from_slice(bytes);
-                                Ok(start.len() < 20)
-                            })
-                            .and_then(|()| Ok((None, pack::delta_result_size(&start)?)))
-                            .map_err(|e| e.at(&pack.path))
-                    }
-                })
-            }),
+            Place::Packed(set, pack, at) => self.with_inflater(|i| self.head_of(set, pack, at, i)),
             Place::Loose(path) => {
                 let mut found = Collect { only_header: true, ..Collect::default() };
                 self.with_inflater(|i| loose::read(i, path, &mut found))?;
                 let (kind, size) = found.header.ok_or_else(|| Error::damaged(path, "no object header"))?;
                 Ok((Some(kind), size))
             }
+            Place::Parked(path) => Ok((Some(Kind::Blob), parked::size(path)?)),
         })
+    }
+
+    /// Kind, where it is no delta, and size of one entry of one pack. Only its beginning is read.
+    fn head_of(
+        &self,
+        set: &PackSet,
+        pack: &Pack,
+        at: u64,
+        inflater: &mut Inflater,
+    ) -> Result<(Option<Kind>, u64), Error> {
+        self.note_open(set, pack);
+        pack.peek(inflater, at, |entry, size, input| match entry {
+            Entry::Plain(kind) => Ok((Some(kind), size)),
+            _ => {
+                let mut start = Vec::new();
+                input
+                    .pieces(|bytes| -> Result<bool, ReadError> {
+                        start.extend_from_slice(bytes);
+                        Ok(start.len() < 20)
+                    })
+                    .and_then(|()| Ok((None, pack::delta_result_size(&start)?)))
+                    .map_err(|e| e.at(&pack.path))
+            }
+        })
+    }
+
+    /// Size of a blob by its entry in a pack; what is known to be something else is an error.
+    pub(crate) fn packed_head(
+        &self,
+        set: &PackSet,
+        pack: &Pack,
+        at: u64,
+        inflater: &mut Inflater,
+    ) -> Result<u64, Error> {
+        match self.head_of(set, pack, at, inflater)? {
+            (None | Some(Kind::Blob), size) => Ok(size),
+            _ => Err(pack.fault(at, "is no blob")),
+        }
     }
 
     /// The content of a blob.
@@ -479,6 +528,7 @@ impl Odb {
             sink(bytes)
         };
         let mut go = || match place {
+            Place::Parked(path) => parked::stream(oid, path, &mut sink).map(Ok),
             Place::Loose(path) => {
                 let mut head = Collect { only_header: true, ..Collect::default() };
                 self.with_inflater(|i| loose::read(i, path, &mut head))?;
@@ -546,6 +596,8 @@ fn base_key((pack, offset): &Spot) -> BaseKey {
 enum Place<'a> {
     Packed(&'a PackSet, &'a Arc<Pack>, u64),
     Loose(&'a Path),
+    /// Looked at last: a copy in the store is as it was written, a parked file is what somebody left in it.
+    Parked(&'a Path),
 }
 
 /// Passes a large undeltified blob on piece by piece and checks its id at the end. None: it is something else.

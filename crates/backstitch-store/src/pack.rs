@@ -20,6 +20,9 @@ pub(crate) const HEADER_LEN: u64 = 12;
 /// The most bytes in front of an entry's data.
 pub(crate) const ENTRY_HEADER_MAX: usize = 10;
 
+/// Enough for most headers of entries and deltas.
+const PEEK: usize = 512;
+
 /// The header of a pack with `count` objects.
 pub(crate) fn header(count: u32) -> [u8; HEADER_LEN as usize] {
     let mut out = *b"PACK\0\0\0\x02\0\0\0\0";
@@ -144,11 +147,34 @@ impl Pack {
         offset: u64,
         with: impl FnOnce(Entry, u64, &mut Input<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        self.entry_by(inflater, offset, None, with)
+    }
+
+    /// The same, for who needs little of it.
+    pub(crate) fn peek<T>(
+        &self,
+        inflater: &mut Inflater,
+        offset: u64,
+        with: impl FnOnce(Entry, u64, &mut Input<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.entry_by(inflater, offset, Some(PEEK), with)
+    }
+
+    fn entry_by<T>(
+        &self,
+        inflater: &mut Inflater,
+        offset: u64,
+        first: Option<usize>,
+        with: impl FnOnce(Entry, u64, &mut Input<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let o = self.opened()?;
         if offset < HEADER_LEN || offset >= o.end {
             return Err(Error::damaged(&self.path, format!("an object at {offset} is outside the pack")));
         }
         let mut input = inflater.open(&o.file, offset, o.end);
+        if let Some(first) = first {
+            input.reads_first(first);
+        }
         let (entry, size) = read_entry(&mut input, offset).map_err(|f| self.fault(offset, &f))?;
         with(entry, size, &mut input)
     }

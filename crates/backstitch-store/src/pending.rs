@@ -28,6 +28,8 @@ use crate::{
 
 /// A buffer is appended to the pack when it has this many bytes.
 pub(crate) const FLUSH: usize = 1 << 20;
+/// The first room of a buffer.
+const FIRST_ROOM: usize = 16 << 10;
 /// Buffers that a large object made larger than this are given back.
 pub(crate) const KEEP: usize = 4 << 20;
 const SHARDS: usize = 64;
@@ -172,11 +174,13 @@ impl Pending {
         data: &[u8],
     ) -> Result<(), Error> {
         let room = pack::ENTRY_HEADER_MAX + Deflater::bound(data.len());
-        if b.used > 0 && b.used + room > b.bytes.len() {
+        if b.used > 0 && b.used + room > 2 * FLUSH {
             self.flush(b)?;
         }
-        if b.bytes.len() < room {
-            b.bytes.resize(room.max(2 * FLUSH), 0);
+        // Grows with what there is: most rows are a few small objects, and memory costs time when it is first touched.
+        let need = b.used + room;
+        if b.bytes.len() < need {
+            b.bytes.resize(need.max((2 * b.bytes.len()).clamp(FIRST_ROOM, 2 * FLUSH)), 0);
         }
         let start = b.used;
         let head = pack::entry_header(kind, data.len() as u64, &mut b.bytes[start..]);

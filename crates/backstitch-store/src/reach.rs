@@ -57,6 +57,22 @@ pub(crate) fn follow(
     Ok(out)
 }
 
+/// Everything that `refs` reach, as far as it can be read.
+pub(crate) fn all(odb: &Odb, refs: &[(String, Oid)], interrupt: &AtomicBool) -> Result<HashSet<Oid>, Error> {
+    let mut out = HashSet::new();
+    let mut todo: Vec<(Oid, Option<Kind>)> = refs.iter().map(|(_, oid)| (*oid, None)).collect();
+    while let Some((oid, kind)) = todo.pop() {
+        if interrupt.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted);
+        }
+        if out.insert(oid) && kind != Some(Kind::Blob) {
+            let below = odb.read(&oid).ok().and_then(|(kind, data)| links(kind, &data));
+            todo.extend(below.into_iter().flatten());
+        }
+    }
+    Ok(out)
+}
+
 fn walk(
     odb: &Odb,
     good: &HashMap<Oid, Kind>,

@@ -6,8 +6,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    fs, io,
+    fs,
+    io::{self, Read},
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -15,14 +17,19 @@ use bstr::ByteSlice;
 
 use crate::{
     Error, Lock, Oid, Store,
-    files::{self, Temp},
+    files::{self, Temp, Unsynced},
     packed::{self, PackedRef},
 };
 
 /// Below this lies everything that is written here.
 const ROOT: &str = "refs/backstitch/";
-/// More loose refs than this are packed.
-const LOOSE_MAX: usize = 1000;
+/// More loose refs than this, and a 64th of the packed ones, are packed by who sets one: every reader opens each of them.
+/// Well above the number from which they are packed where nobody waits for it.
+const LOOSE_MAX: usize = 192;
+/// One set in so many looks how many there are.
+const DICE: u8 = 16;
+/// About the bytes of a packed ref.
+const PACKED_LINE: usize = 100;
 /// A batch that sets more refs than this writes them into `packed-refs` at once.
 const BATCH_LOOSE_MAX: usize = 32;
 /// How long a writer waits for another one.
@@ -54,6 +61,32 @@ pub struct Edit {
     pub expect: Expect,
     /// None deletes.
     pub new: Option<Oid>,
+}
+
+/// The file of a ref to come, synced and not in place: nobody sees it. Removed on drop.
+#[derive(Debug)]
+pub struct Staged {
+    temp: Temp,
+    oid: Oid,
+    /// Proves to `clean_stale` that the temporary has an owner.
+    _alive: Arc<Lock>,
+}
+
+impl Staged {
+    pub(crate) fn new(git: &Path, oid: &Oid, alive: Arc<Lock>) -> Result<Staged, Error> {
+        Ok(Staged { temp: loose_file(git, oid)?, oid: *oid, _alive: alive })
+    }
+
+    pub(crate) fn temp(&self) -> &Temp {
+        &self.temp
+    }
+}
+
+/// A temporary with the content of a ref, not synced.
+fn loose_file(git: &Path, oid: &Oid) -> Result<Temp, Error> {
+    let mut temp = Temp::new(git, "ref")?;
+    temp.write(format!("{oid}\n").as_bytes())?;
+    Ok(temp)
 }
 
 /// Refs that can be read and refs that cannot.
@@ -128,6 +161,17 @@ impl Refs<'_> {
         Ok((refs, bad))
     }
 
+    /// How many refs start with `prefix`, those that cannot be read included.
+    pub fn count(&self, prefix: &str) -> Result<usize, Error> {
+        let loose = self.loose_names(prefix)?;
+        let path = self.packed_path();
+        let (packed, wrong) = packed::parse_all(&path, &packed::load(&path)?);
+        let start = packed.partition_point(|r| r.name.as_str() < prefix);
+        let packed = packed[start..].iter().take_while(|r| r.name.starts_with(prefix));
+        let only_packed = packed.filter(|r| loose.binary_search(&r.name).is_err()).count();
+        Ok(loose.len() + only_packed + wrong.len())
+    }
+
     /// Names of the refs that start with `prefix` and have files of their own, sorted.
     pub fn loose(&self, prefix: &str) -> Result<Vec<String>, Error> {
         self.loose_names(prefix)
@@ -177,6 +221,11 @@ impl Refs<'_> {
     /// once and wholly; what is set is set before anything is deleted, but for names that
     /// clash with one that goes.
     pub fn apply(&self, edits: &[Edit]) -> Result<(), Error> {
+        self.apply_with(edits, None)
+    }
+
+    /// The same; the file of the ref that gets the staged id is there already.
+    pub(crate) fn apply_with(&self, edits: &[Edit], staged: Option<Staged>) -> Result<(), Error> {
         if edits.is_empty() {
             return Ok(());
         }
@@ -220,19 +269,28 @@ impl Refs<'_> {
         let mut gone: Vec<&str> = now.iter().filter(|(_, o)| o.is_none()).map(|(n, _)| *n).collect();
         sets.sort_unstable();
         gone.sort_unstable();
-        self.write(&path, &bytes, &sets, &gone)?;
+        self.write(&path, &bytes, &sets, &gone, staged)?;
         if let Some(e) = moved {
             return Err(e);
         }
         // Looking at the number of loose refs now and then is enough, and ids are as good as dice.
-        if sets.iter().any(|(_, oid)| oid.as_slice()[19] == 0) && self.loose_names(ROOT)?.len() > LOOSE_MAX {
+        let most = LOOSE_MAX + bytes.len() / PACKED_LINE / 64;
+        let looks = sets.iter().any(|(_, oid)| oid.as_slice()[19].is_multiple_of(DICE));
+        if looks && self.loose_names(ROOT)?.len() > most {
             self.pack_locked(&_lock)?;
         }
         Ok(())
     }
 
     /// Under the lock: sets, then deletions.
-    fn write(&self, path: &Path, bytes: &[u8], sets: &[(&str, Oid)], gone: &[&str]) -> Result<(), Error> {
+    fn write(
+        &self,
+        path: &Path,
+        bytes: &[u8],
+        sets: &[(&str, Oid)],
+        gone: &[&str],
+        mut staged: Option<Staged>,
+    ) -> Result<(), Error> {
         let durability = self.store.durability();
         let many = sets.len() > BATCH_LOOSE_MAX;
         let mut dirs = BTreeSet::new();
@@ -243,7 +301,7 @@ impl Refs<'_> {
         let waits = |name: &str| gone.iter().any(|g| is_below(g, name) || is_below(name, g));
         let (late, early): (Vec<_>, Vec<_>) = sets.iter().filter(|_| !many).partition(|(n, _)| waits(n));
         for (name, oid) in early {
-            self.write_loose(name, oid, &mut dirs)?;
+            self.write_loose(name, oid, staged.take_if(|s| s.oid == oid), &mut dirs)?;
         }
         let in_packed = gone.iter().any(|n| matches!(packed::find(path, bytes, n), Ok(Some(_)) | Err(_)));
         if in_packed || many {
@@ -263,19 +321,28 @@ impl Refs<'_> {
             self.remove_loose(name, &mut dirs)?;
         }
         for (name, oid) in late {
-            self.write_loose(name, oid, &mut dirs)?;
+            self.write_loose(name, oid, staged.take_if(|s| s.oid == oid), &mut dirs)?;
         }
-        for dir in dirs.iter().filter(|d| d.is_dir()) {
-            files::sync_dir(dir, durability)?;
-        }
-        Ok(())
+        let dirs: Vec<_> = dirs.iter().filter(|d| d.is_dir()).map(|d| Unsynced::Dir(d)).collect();
+        files::sync_together(&dirs, durability)
     }
 
-    fn write_loose(&self, name: &str, oid: Oid, dirs: &mut BTreeSet<PathBuf>) -> Result<(), Error> {
+    fn write_loose(
+        &self,
+        name: &str,
+        oid: Oid,
+        staged: Option<Staged>,
+        dirs: &mut BTreeSet<PathBuf>,
+    ) -> Result<(), Error> {
         let git = self.git();
-        let mut temp = Temp::new(&git, "ref")?;
-        temp.write(format!("{oid}\n").as_bytes())?;
-        temp.sync(self.store.durability())?;
+        let temp = match staged {
+            Some(Staged { temp, .. }) => temp,
+            None => {
+                let temp = loose_file(&git, &oid)?;
+                temp.sync(self.store.durability())?;
+                temp
+            }
+        };
         place(temp, &git.join(name), &git, dirs)
     }
 
@@ -397,8 +464,22 @@ fn remove_empty_dirs(dir: &Path) -> Result<(), Error> {
 
 /// None if there is no such file.
 fn read_loose(path: &Path) -> Result<Option<Oid>, Error> {
-    let bytes = match fs::read(path) {
-        Ok(bytes) => bytes,
+    // Every process reads every loose ref: no call more than it takes.
+    let mut buffer = [0; 64];
+    let mut len = 0;
+    let read = fs::File::open(path).and_then(|mut file| {
+        while len < buffer.len() {
+            match file.read(&mut buffer[len..]) {
+                Ok(0) => break,
+                Ok(n) => len += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    });
+    let bytes = match read {
+        Ok(()) => &buffer[..len],
         Err(e)
             if matches!(
                 e.kind(),
@@ -411,20 +492,27 @@ fn read_loose(path: &Path) -> Result<Option<Oid>, Error> {
     };
     let hex = bytes.trim_ascii_end();
     match Oid::from_hex(hex) {
-        Ok(oid) if hex.len() == 40 && !oid.is_null() => Ok(Some(oid)),
+        Ok(oid) if hex.len() == 40 && len < buffer.len() && !oid.is_null() => Ok(Some(oid)),
         _ => Err(Error::damaged(path, "a ref that holds no id")),
     }
 }
 
-/// What `git check-ref-format` takes for one part of a name.
+/// What `git check-ref-format` takes for one part of a name. In one pass: every process asks it of every ref.
 fn is_component(part: &str) -> bool {
-    !part.is_empty()
-        && !part.starts_with('.')
-        && !part.ends_with('.')
-        && !part.ends_with(".lock")
-        && !part.contains("..")
-        && !part.contains("@{")
-        && !part.bytes().any(|b| b < 0x20 || b == 0x7f || b" ~^:?*[\\/".contains(&b))
+    let mut last = b'.';
+    for &b in part.as_bytes() {
+        let bad = match b {
+            b'.' => last == b'.',
+            b'{' => last == b'@',
+            b' ' | b'~' | b'^' | b':' | b'?' | b'*' | b'[' | b'\\' | b'/' => true,
+            _ => b < 0x20 || b == 0x7f,
+        };
+        if bad {
+            return false;
+        }
+        last = b;
+    }
+    last != b'.' && !part.ends_with(".lock")
 }
 
 /// Below `refs/`, and as git takes it.

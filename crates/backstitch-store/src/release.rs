@@ -6,7 +6,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use crate::{Error, Odb, Oid, Store, hash, loose, object::Kind, reach};
+use crate::{Error, Odb, Oid, Store, hash, loose, object::Kind, parked, reach};
 
 /// An entry of an index: id, checksum, offset.
 const INDEXED: u64 = 28;
@@ -14,8 +14,8 @@ const INDEXED: u64 = 28;
 const TRAILER: u64 = 20;
 
 impl Store {
-    /// Bytes on disk of every object: its entries in packs with their share of the indexes, and its loose file. Objects
-    /// in damaged indexes are not listed.
+    /// Bytes on disk of every object: its entries in packs with their share of the indexes, and its loose or parked
+    /// file. Objects in damaged indexes are not listed.
     ///
     /// # Errors
     /// The store's folders cannot be read.
@@ -35,6 +35,11 @@ impl Store {
             }
         }
         for (oid, path) in loose::list(odb.objects_dir())? {
+            if let Ok(meta) = std::fs::symlink_metadata(&path) {
+                *out.entry(oid).or_default() += meta.blocks() * 512;
+            }
+        }
+        for (oid, path) in parked::list(self.dir())? {
             if let Ok(meta) = std::fs::symlink_metadata(&path) {
                 *out.entry(oid).or_default() += meta.blocks() * 512;
             }

@@ -1,6 +1,10 @@
 //! A new pack made of entries of other packs, copied as they are.
 
-use std::{os::unix::fs::FileExt, path::PathBuf, time::SystemTime};
+use std::{
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
 
 use crate::{
     Durability, Error, Odb,
@@ -34,11 +38,22 @@ pub(crate) struct Repack<'a> {
 }
 
 impl<'a> Repack<'a> {
+    /// A pack of the store that the objects are in.
     pub(crate) fn new(odb: &'a Odb, inventory: &'a Inventory, count: u32) -> Result<Repack<'a>, Error> {
+        Repack::into(odb, inventory, count, &odb.objects_dir().join("pack"))
+    }
+
+    /// A pack in another folder.
+    pub(crate) fn into(
+        odb: &'a Odb,
+        inventory: &'a Inventory,
+        count: u32,
+        dir: &Path,
+    ) -> Result<Repack<'a>, Error> {
         let mut new = Repack {
             odb,
             inventory,
-            temp: Temp::new(&odb.objects_dir().join("pack"), "pack")?,
+            temp: Temp::new(dir, "pack")?,
             hash: Sha1::new(),
             buffer: Vec::with_capacity(BUFFER),
             written: 0,
@@ -148,7 +163,7 @@ impl<'a> Repack<'a> {
         temp.file().set_modified(modified).map_err(Error::io(temp.path()))?;
         temp.sync(durability)?;
         let bytes = idx::encode(&mut entries, &sum)?;
-        let dir = temp.path().parent().map(std::path::Path::to_owned).unwrap_or_default();
+        let dir = temp.path().parent().map(Path::to_owned).unwrap_or_default();
         let mut index = Temp::new(&dir, "idx")?;
         index.write(&bytes)?;
         index.sync(durability)?;

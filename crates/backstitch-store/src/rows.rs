@@ -1,16 +1,24 @@
 //! The commits behind refs, through a cache that may vanish at any moment.
 //!
-//! The file is a copy of what the commits say, keyed by name and id of the commit, with a checksum over all. An id
-//! never changes its meaning, so a cached row is right whenever its ref still has that id.
+//! The file is a log of what the commits say, keyed by name and id of the commit, each entry with a checksum of its own. An
+//! id never changes its meaning, so a cached row is right whenever its ref still has that id. Whoever sets a ref appends its
+//! row ([`Refs::set`]), so that the next process need not read its commit.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    fs::OpenOptions,
+    io::Write,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use bstr::{BString, ByteSlice};
 
 use crate::{
-    Durability, Error, Oid, Refs,
+    Durability, Edit, Error, Expect, Oid, Refs,
     files::{self},
     hash::{self, OID_LEN},
+    refs::Staged,
 };
 
 /// A ref and its commit.
@@ -26,7 +34,7 @@ pub struct Row {
     pub message: BString,
 }
 
-const MAGIC: &[u8; 8] = b"bsrows\0\x01";
+const MAGIC: &[u8; 8] = b"bsrows\0\x02";
 /// The file is written anew when more than this and a 64th of the rows are not in it.
 const SLACK: usize = 16;
 
@@ -41,7 +49,7 @@ impl Refs<'_> {
         let (refs, mut bad) = self.list_all(prefix)?;
         let path = self.cache_path(prefix)?;
         let bytes = std::fs::read(&path).unwrap_or_default();
-        let cached = decode(&bytes).unwrap_or_default();
+        let (cached, whole) = decode(&bytes);
         let mut rows = Vec::with_capacity(refs.len());
         let mut missed = 0;
         let mut next = 0;
@@ -65,11 +73,51 @@ impl Refs<'_> {
             }
         }
         let stale = cached.len().saturating_sub(rows.len() + SLACK) > cached.len() / 4;
-        if missed > SLACK + rows.len() / 64 || stale {
+        if missed > SLACK + rows.len() / 64 || stale || !whole && !rows.is_empty() {
             // Only a cache: a failure to write it is no failure.
             let _ = self.write_cache(&path, &rows);
         }
         Ok((rows, bad))
+    }
+
+    /// Lets a ref point to a commit that was just written, and remembers what that says.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub fn set(&self, row: &Row, expect: Expect) -> Result<(), Error> {
+        self.set_with(row, expect, None)
+    }
+
+    /// The same, where the ref's file was written together with the commit ([`Writer::finish_for`](crate::Writer::finish_for)).
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub fn set_staged(&self, row: &Row, expect: Expect, staged: Staged) -> Result<(), Error> {
+        self.set_with(row, expect, Some(staged))
+    }
+
+    fn set_with(&self, row: &Row, expect: Expect, staged: Option<Staged>) -> Result<(), Error> {
+        let edit = Edit { name: row.name.clone(), expect, new: Some(row.commit) };
+        self.apply_with(&[edit], staged)?;
+        // Only a cache.
+        let _ = self.remember(row);
+        Ok(())
+    }
+
+    fn remember(&self, row: &Row) -> Result<(), Error> {
+        let prefix = row.name.rfind('/').map_or("", |end| &row.name[..=end]);
+        let path = self.cache_path(prefix)?;
+        let mut open = OpenOptions::new();
+        let (mut file, mut bytes) = match open.append(true).open(&path) {
+            Ok(file) => (file, Vec::new()),
+            Err(_) => {
+                let file = open.create_new(true).mode(0o600).open(&path).map_err(Error::io(&path))?;
+                (file, MAGIC.to_vec())
+            }
+        };
+        encode(row, &mut bytes);
+        // One call, so that entries of several processes follow one another.
+        file.write_all(&bytes).map_err(Error::io(&path))
     }
 
     fn cache_path(&self, prefix: &str) -> Result<PathBuf, Error> {
@@ -77,11 +125,14 @@ impl Refs<'_> {
         Ok(self.store.state_dir().join(format!("rows-{}", &id[..16])))
     }
 
-    fn write_cache(&self, path: &std::path::Path, rows: &[Row]) -> Result<(), Error> {
+    fn write_cache(&self, path: &Path, rows: &[Row]) -> Result<(), Error> {
         // Held so that nobody takes the temporary for a dead process's.
         let _alive = self.store.lock_shared(crate::ALIVE, Duration::ZERO)?;
         let dir = self.store.state_dir();
-        files::replace(&dir, "rows", path, &encode(rows), Durability::None)
+        let mut bytes = Vec::with_capacity(rows.iter().map(|r| r.name.len() + r.message.len() + 64).sum());
+        bytes.extend_from_slice(MAGIC);
+        rows.iter().for_each(|r| encode(r, &mut bytes));
+        files::replace(&dir, "rows", path, &bytes, Durability::None)
     }
 }
 
@@ -92,46 +143,85 @@ struct Cached<'a> {
     message: &'a [u8],
 }
 
-/// Magic, number of rows, per row: lengths of name and message, ids, name, message; CRC-32 of all before it.
-fn encode(rows: &[Row]) -> Vec<u8> {
-    let size: usize = rows.iter().map(|r| r.name.len() + r.message.len() + 48).sum();
-    let mut out = Vec::with_capacity(size + 20);
-    out.extend_from_slice(MAGIC);
-    out.extend_from_slice(&(rows.len() as u64).to_le_bytes());
-    for r in rows {
-        out.extend_from_slice(&(r.name.len() as u32).to_le_bytes());
-        out.extend_from_slice(&(r.message.len() as u32).to_le_bytes());
-        out.extend_from_slice(r.commit.as_slice());
-        out.extend_from_slice(r.tree.as_slice());
-        out.extend_from_slice(r.name.as_bytes());
-        out.extend_from_slice(&r.message);
-    }
-    let crc = crc32fast::hash(&out);
-    out.extend_from_slice(&crc.to_le_bytes());
-    out
+/// Appends an entry: length and CRC-32 of what follows, ids, length of the name, name, message.
+fn encode(r: &Row, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.extend_from_slice(&[0; 8]);
+    out.extend_from_slice(r.commit.as_slice());
+    out.extend_from_slice(r.tree.as_slice());
+    out.extend_from_slice(&(r.name.len() as u32).to_le_bytes());
+    out.extend_from_slice(r.name.as_bytes());
+    out.extend_from_slice(&r.message);
+    let body = &out[start + 8..];
+    let (len, crc) = ((body.len() as u32).to_le_bytes(), crc32fast::hash(body).to_le_bytes());
+    out[start..start + 4].copy_from_slice(&len);
+    out[start + 4..start + 8].copy_from_slice(&crc);
 }
 
-fn decode(bytes: &[u8]) -> Option<Vec<Cached<'_>>> {
-    let (body, crc) = bytes.split_last_chunk::<4>()?;
-    if u32::from_le_bytes(*crc) != crc32fast::hash(body) {
+/// The entries, sorted by name, of several with one name the last; and whether the file was sound up to its end.
+fn decode(bytes: &[u8]) -> (Vec<Cached<'_>>, bool) {
+    let Some(mut rest) = bytes.strip_prefix(MAGIC) else { return (Vec::new(), bytes.is_empty()) };
+    let mut out: Vec<Cached<'_>> = Vec::with_capacity(rest.len() / 512);
+    let mut sorted = true;
+    while let Some((entry, tail)) = entry(rest) {
+        sorted &= out.last().is_none_or(|last| last.name < entry.name);
+        out.push(entry);
+        rest = tail;
+    }
+    if !sorted {
+        // Stable: the later one stays behind, and is kept.
+        out.sort_by(|a, b| a.name.cmp(b.name));
+        out.dedup_by(|later, earlier| {
+            let same = later.name == earlier.name;
+            if same {
+                std::mem::swap(later, earlier);
+            }
+            same
+        });
+    }
+    (out, rest.is_empty())
+}
+
+fn entry(bytes: &[u8]) -> Option<(Cached<'_>, &[u8])> {
+    let (head, rest) = bytes.split_first_chunk::<8>()?;
+    let word = |at: usize| Some(u32::from_le_bytes(*head.get(at..)?.first_chunk()?));
+    let (body, tail) = rest.split_at_checked(word(0)? as usize)?;
+    if word(4)? != crc32fast::hash(body) {
         return None;
     }
-    let mut rest = body.strip_prefix(MAGIC)?;
-    let mut take = |n: usize| {
-        let (head, tail) = rest.split_at_checked(n)?;
-        rest = tail;
-        Some(head)
-    };
-    let count = u64::from_le_bytes(take(8)?.try_into().ok()?);
-    let mut out = Vec::with_capacity(usize::try_from(count).ok()?.min(bytes.len() / 48));
-    for _ in 0..count {
-        let name_len = u32::from_le_bytes(take(4)?.try_into().ok()?) as usize;
-        let message_len = u32::from_le_bytes(take(4)?.try_into().ok()?) as usize;
-        let commit = take(OID_LEN)?;
-        let tree = take(OID_LEN)?;
-        let name = take(name_len)?.to_str().ok()?;
-        let message = take(message_len)?;
-        out.push(Cached { name, commit, tree, message });
+    let (commit, body) = body.split_at_checked(OID_LEN)?;
+    let (tree, body) = body.split_at_checked(OID_LEN)?;
+    let (len, body) = body.split_first_chunk::<4>()?;
+    let (name, message) = body.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+    Some((Cached { name: name.to_str().ok()?, commit, tree, message }, tail))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &str, message: &str) -> Row {
+        let id = hash::empty_tree();
+        Row { name: name.into(), commit: id, tree: id, message: message.into() }
     }
-    Some(out)
+
+    #[test]
+    fn the_last_of_a_name_counts_and_a_torn_end_costs_only_itself() {
+        let mut bytes = MAGIC.to_vec();
+        for (name, message) in [("b", "1"), ("c", "1"), ("a", "1"), ("b", "2"), ("b", "3")] {
+            encode(&row(name, message), &mut bytes);
+        }
+        let seen = |bytes: &[u8]| {
+            let (all, whole) = decode(bytes);
+            let all: Vec<String> = all.iter().map(|c| format!("{}{}", c.name, c.message.as_bstr())).collect();
+            (all.join(" "), whole)
+        };
+        assert_eq!(seen(&bytes), ("a1 b3 c1".into(), true));
+        assert_eq!(seen(&bytes[..bytes.len() - 1]), ("a1 b2 c1".into(), false));
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        assert_eq!(seen(&bytes), ("a1 b2 c1".into(), false));
+        assert_eq!(seen(b""), (String::new(), true));
+        assert_eq!(seen(b"bsrows\0\x01what there was before"), (String::new(), false));
+    }
 }

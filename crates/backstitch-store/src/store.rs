@@ -74,7 +74,7 @@ impl Store {
     /// Makes a store in `dir`, private from the first byte. Where there is one already it is opened, with the manifest
     /// it has; an interrupted creation is completed.
     pub fn create(dir: &Path, manifest: &Manifest, durability: Durability) -> Result<Store, Error> {
-        files::ensure_dir(dir)?;
+        files::ensure_dir_durable(dir, durability)?;
         let locks = dir.join("locks");
         files::ensure_dir(&locks)?;
         let _lock = lock::take(&locks, "create", Mode::Exclusive, CREATE_WAIT)?;
@@ -233,13 +233,23 @@ impl Store {
         self.lock_shared(ALIVE, CREATE_WAIT)
     }
 
-    /// Somebody is writing objects, or died while doing so.
+    /// Where temporaries are made.
+    fn temp_dirs(&self) -> [PathBuf; 5] {
+        let git = self.git_dir();
+        let objects = git.join("objects");
+        [self.dir.clone(), self.state_dir(), git, objects.clone(), objects.join("pack")]
+    }
+
+    /// Somebody is writing, or died while doing so.
     fn has_temps(&self) -> Result<bool, Error> {
-        let objects = self.git_dir().join("objects");
-        let is_temp =
-            |n: &std::ffi::OsString| n.as_encoded_bytes().starts_with(files::TEMP_PREFIX.as_bytes());
-        Ok(files::names(&objects)?.iter().any(is_temp)
-            || files::names(&objects.join("pack"))?.iter().any(is_temp))
+        for dir in self.temp_dirs() {
+            let is_temp =
+                |n: &std::ffi::OsString| n.as_encoded_bytes().starts_with(files::TEMP_PREFIX.as_bytes());
+            if files::names(&dir)?.iter().any(is_temp) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Removes the temporaries that dead processes left, which are harmless but take room. Does nothing while anybody
@@ -252,9 +262,6 @@ impl Store {
             (Err(Error::Busy { .. }), _) | (_, Err(Error::Busy { .. })) => return Ok(0),
             (Err(e), _) | (_, Err(e)) => return Err(e),
         };
-        let git = self.git_dir();
-        let dirs =
-            [self.dir.clone(), self.state_dir(), git.clone(), git.join("objects"), git.join("objects/pack")];
-        dirs.iter().map(|d| files::remove_temps(d)).sum()
+        self.temp_dirs().iter().map(|d| files::remove_temps(d)).sum()
     }
 }

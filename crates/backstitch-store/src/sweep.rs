@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    Error, Lock, Odb, Oid, Store, files, hash,
+    Error, Lock, Odb, Oid, Store, adopt, files, hash,
     inventory::{BESIDE, Inventory},
     layout::Step,
     loose,
@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// So long files are removed before captures are let through again.
-const SLICE: Duration = Duration::from_millis(15);
+const SLICE: Duration = Duration::from_millis(4);
 /// So long captures that are about to begin wait for those that run.
 const HUSH: Duration = Duration::from_millis(30);
 /// And so long they are then let through.
@@ -115,6 +115,8 @@ impl<'a> Sweeper<'a> {
             .map(|(oid, _)| oid)
             .filter(|oid| !self.loose.contains(oid) && self.inventory.find(&hash::raw(oid)).is_none())
             .collect();
+        // Of what came from elsewhere only what refs reach counts.
+        let (seeds, packs): (Vec<_>, Vec<_>) = packs.into_iter().partition(|p| adopt::is_seed(&p.path));
         let objects: usize = packs.iter().map(|p| p.idx.len() as usize).sum();
         if refs.len() + loose.len() + objects > limit {
             return Ok(false);
@@ -127,11 +129,31 @@ impl<'a> Sweeper<'a> {
             }
             self.packs.insert(pack.path.clone());
         }
+        self.packs.extend(seeds.iter().map(|p| p.path.clone()));
         for oid in loose {
             marks.root(oid, true)?;
             self.loose.insert(oid);
         }
         Ok(true)
+    }
+
+    /// Calls `work` in a moment without captures and operations, with everything marked that came before it. What such
+    /// a moment was not found for is nothing.
+    pub(crate) fn alone<T: Default>(
+        &mut self,
+        marks: &mut Marks<'_>,
+        wait: Duration,
+        work: impl FnOnce(&Marks<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let end = Instant::now() + wait;
+        loop {
+            self.catch_up(marks, usize::MAX)?;
+            let left = end.saturating_duration_since(Instant::now());
+            let Some(_alone) = self.store.moment(left)? else { return Ok(T::default()) };
+            if self.catch_up(marks, FEW)? {
+                return work(marks);
+            }
+        }
     }
 
     /// Removes the files of `step`, whose objects are in `new` as far as they stay. With a guard (marks, and what was

@@ -12,7 +12,7 @@ use std::{
 };
 
 use crate::{
-    Error, Odb, Oid, Store,
+    Error, Odb, Oid, Store, adopt,
     hash::{self, OID_LEN},
     idx::IdxEntry,
     inventory,
@@ -20,7 +20,7 @@ use crate::{
     object::Kind,
     odb::PackSet,
     pack::{self, Pack},
-    reach,
+    parked, reach,
 };
 
 /// Objects per piece of work.
@@ -42,6 +42,8 @@ pub struct VerifyReport {
     /// Packs without an index: left by a process that died between two renames, or by a loss of the index. Not damage
     /// by themselves: nothing that a ref reaches lies in them alone unless an object is reported missing.
     pub orphans: Vec<PathBuf>,
+    /// Sound commits that no ref names: rows that were removed and not yet collected, or whose refs were lost.
+    pub unnamed: Vec<Oid>,
 }
 
 /// One thing that is wrong.
@@ -62,6 +64,7 @@ enum Job {
     Sums(Arc<Pack>),
     Packed(Arc<Pack>, Vec<IdxEntry>),
     Loose(Vec<(Oid, PathBuf)>),
+    Parked(Vec<(Oid, PathBuf)>),
 }
 
 #[derive(Default)]
@@ -75,7 +78,8 @@ struct Done {
 impl Store {
     /// Re-hashes every object, checks the checksums of packs and indexes, and follows every ref. `progress` gets the
     /// number of objects done and in all. Damage is in the report; an error means that the store could not be looked
-    /// at, or that `interrupt` was set.
+    /// at, or that `interrupt` was set. Of packs that came from elsewhere ([`Writer::adopt`](crate::Writer::adopt)) only what
+    /// some ref needs is looked at.
     ///
     /// The caller keeps sweeps away meanwhile: a pack that goes while this runs is reported as lost.
     pub fn verify(&self, progress: &dyn Fn(u64, u64), interrupt: &AtomicBool) -> Result<VerifyReport, Error> {
@@ -89,7 +93,12 @@ impl Store {
         for (path, what) in &set.broken {
             report.note(path.clone(), None, what.clone());
         }
-        let (jobs, total) = self.jobs(&objects, &set, &mut report, &mut hits)?;
+        let (refs, bad) = self.refs().list_all("refs/")?;
+        let needed = match set.packs.iter().any(|p| adopt::is_seed(&p.path)) {
+            true => Some(reach::all(&odb, &refs, interrupt)?),
+            false => None,
+        };
+        let (jobs, total) = self.jobs(&objects, &set, needed.as_ref(), &mut report, &mut hits)?;
         let mut good: HashMap<Oid, Kind> = HashMap::new();
         let mut done = 0;
         progress(0, total);
@@ -110,12 +119,18 @@ impl Store {
             return Err(Error::Interrupted);
         }
         self.check_head(&mut report);
-        let (refs, bad) = self.refs().list_all("refs/")?;
         report.refs = (refs.len() + bad.len()) as u64;
         for (name, e) in bad {
             let at = report.note(git.join(&name), None, what_of(e));
             report.damage[at].refs.push(name);
         }
+        let named: HashSet<Oid> = refs.iter().map(|(_, oid)| *oid).collect();
+        report.unnamed = good
+            .iter()
+            .filter(|(oid, kind)| **kind == Kind::Commit && !named.contains(*oid))
+            .map(|(oid, _)| *oid)
+            .collect();
+        report.unnamed.sort_unstable();
         let reached = reach::follow(&odb, &good, &refs, interrupt)?;
         for oid in &reached.bad {
             if hits.contains_key(oid) {
@@ -146,6 +161,7 @@ impl Store {
         &self,
         objects: &Path,
         set: &PackSet,
+        needed: Option<&HashSet<Oid>>,
         report: &mut VerifyReport,
         hits: &mut HashMap<Oid, Vec<usize>>,
     ) -> Result<(Vec<Job>, u64), Error> {
@@ -159,6 +175,11 @@ impl Store {
                     continue;
                 }
             };
+            // Of a pack that came from elsewhere only what some ref needs is this store's business.
+            let seed = needed.filter(|_| adopt::is_seed(&p.path));
+            if let Some(needed) = seed {
+                entries.retain(|e| needed.contains(&Oid::from(e.oid)));
+            }
             if let Err(e) = p.probe() {
                 // One report for the pack, whatever number of objects it held.
                 let at = report.note(p.path.clone(), None, what_of(e));
@@ -174,11 +195,16 @@ impl Store {
             // In the order of the file: it is read once, and bases come before what was made from them.
             entries.sort_unstable_by_key(|e| e.offset);
             jobs.extend(entries.chunks(PIECE).map(|c| Job::Packed(p.clone(), c.to_vec())));
-            jobs.push(Job::Sums(p.clone()));
+            if seed.is_none() {
+                jobs.push(Job::Sums(p.clone()));
+            }
         }
         let loose = loose::list(objects)?;
         total += loose.len() as u64;
         jobs.extend(loose.chunks(PIECE / 16).map(|c| Job::Loose(c.to_vec())));
+        let parked = parked::list(self.dir())?;
+        total += parked.len() as u64;
+        jobs.extend(parked.chunks(1).map(|c| Job::Parked(c.to_vec())));
         Ok((jobs, total))
     }
 
@@ -269,13 +295,18 @@ impl Job {
                     }
                 }
             }
-            Job::Loose(files) => {
+            Job::Loose(files) | Job::Parked(files) => {
+                let parked = matches!(self, Job::Parked(_));
                 for (oid, path) in files {
                     if interrupt.load(Ordering::Relaxed) {
                         break;
                     }
                     done.work += 1;
-                    match check_loose(odb, oid, path) {
+                    let found = match parked {
+                        true => parked::check(oid, path),
+                        false => check_loose(odb, oid, path),
+                    };
+                    match found {
                         Ok(Some((kind, size))) => done.good(oid, kind, size),
                         Ok(None) => {}
                         Err(e) => done.bad.push((path.clone(), Some(*oid), what_of(e))),

@@ -5,20 +5,24 @@ use std::{
     fs::File,
     io::{self, Read},
     os::unix::fs::FileExt,
-    path::PathBuf,
-    sync::{Arc, Mutex, atomic::Ordering},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, OnceLock, atomic::Ordering},
 };
 
 use crate::{
-    Durability, Error, Lock, Odb, Oid, TreeEntry,
+    Durability, Error, Lock, Odb, Oid, TreeEntry, adopt,
     deflate::{Deflater, PIECE},
-    files::{self, Temp},
+    files::{self, Temp, Unsynced},
     hash::{self, OID_LEN, Sha1},
-    idx, loose,
+    idx,
+    inflate::Inflater,
+    loose,
     object::{self, Kind},
     odb::PackSet,
     pack,
     pending::{Big, Buffer, FLUSH, KEEP, Pending, Seen, Tail, lock},
+    refs::Staged,
+    usage,
 };
 
 /// Blobs above this size become loose objects, written as they are read.
@@ -33,20 +37,32 @@ pub struct Writer {
     odb: Odb,
     /// Packs that were there at the start: for look-ups, which are many and mostly miss.
     packs: Arc<PackSet>,
+    /// The same, after packs were taken over.
+    packs_now: OnceLock<Arc<PackSet>>,
+    /// Links that were made, to be made durable.
+    linked: Mutex<Vec<PathBuf>>,
     /// Bit n: there are loose objects whose first byte is n.
     loose: [u64; 4],
     damaged: std::collections::HashSet<Oid>,
     durability: Durability,
     /// Proves to `clean_stale` that the temporaries have an owner.
-    _alive: Lock,
+    alive: Arc<Lock>,
 }
 
 /// Buffers of one thread. What it holds is written at the latest by [`Writer::finish`], also if it was dropped before.
 pub struct Scratch {
     shared: Arc<Pending>,
     buffer: Arc<Mutex<Buffer>>,
-    deflater: Deflater,
+    /// Made when something new comes: most captures read and find everything known.
+    deflater: Option<Deflater>,
+    inflater: Option<Inflater>,
     data: Vec<u8>,
+}
+
+impl Scratch {
+    pub(crate) fn inflater(&mut self) -> &mut Inflater {
+        self.inflater.get_or_insert_with(Inflater::new)
+    }
 }
 
 impl fmt::Debug for Scratch {
@@ -81,11 +97,13 @@ impl Writer {
         Ok(Writer {
             odb: base.with_pending(shared.clone()),
             packs: base.packs()?,
+            packs_now: OnceLock::new(),
+            linked: Mutex::default(),
             shared,
             loose,
             damaged: crate::verify::known_damage(base.objects_dir()),
             durability,
-            _alive: alive,
+            alive: Arc::new(alive),
         })
     }
 
@@ -93,7 +111,7 @@ impl Writer {
     pub fn scratch(&self) -> Scratch {
         let buffer = Arc::<Mutex<Buffer>>::default();
         lock(&self.shared.buffers).push(buffer.clone());
-        Scratch { shared: self.shared.clone(), buffer, deflater: Deflater::new(), data: Vec::new() }
+        Scratch { shared: self.shared.clone(), buffer, deflater: None, inflater: None, data: Vec::new() }
     }
 
     /// Adds a blob. The flag tells whether it is new: neither added to this writer before nor in the store.
@@ -171,14 +189,46 @@ impl Writer {
         Ok(())
     }
 
+    pub(crate) fn objects(&self) -> &Path {
+        &self.shared.objects
+    }
+
+    pub(crate) fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    pub(crate) fn packs(&self) -> &Arc<PackSet> {
+        self.packs_now.get().unwrap_or(&self.packs)
+    }
+
+    pub(crate) fn packs_know(&self, oid: &Oid) -> bool {
+        self.odb.knows(self.packs(), oid)
+    }
+
+    /// The store's copy cannot be read, as `verify --repair` wrote down.
+    pub(crate) fn is_damaged(&self, oid: &Oid) -> bool {
+        self.damaged.contains(oid)
+    }
+
+    /// Packs were taken over: look-ups find what is in them.
+    pub(crate) fn look_again(&self) -> Result<(), Error> {
+        self.odb.refresh()?;
+        let _ = self.packs_now.set(self.odb.packs()?);
+        Ok(())
+    }
+
+    pub(crate) fn note_linked(&self, paths: [PathBuf; 2]) {
+        lock(&self.linked).extend(paths);
+    }
+
     fn in_store(&self, oid: &Oid) -> bool {
         // What is known to be damaged is written again: readers find the sound copy.
-        if self.damaged.contains(oid) {
+        if self.is_damaged(oid) {
             return false;
         }
         let id = hash::raw(oid);
         let loose = self.loose[usize::from(id[0] >> 6)] & 1 << (id[0] & 63) != 0;
-        let there = self.odb.knows(&self.packs, oid)
+        let there = self.packs_know(oid)
             || (loose && std::fs::symlink_metadata(loose::path(&self.shared.objects, oid)).is_ok());
         if there {
             self.shared.shard(&id).insert(id, Seen::Store);
@@ -194,7 +244,8 @@ impl Writer {
         if !self.shared.claim(&id) || self.in_store(&oid) {
             return Ok((oid, false));
         }
-        self.shared.append(&mut lock(&s.buffer), &mut s.deflater, kind, id, data)?;
+        let deflater = s.deflater.get_or_insert_with(Deflater::new);
+        self.shared.append(&mut lock(&s.buffer), deflater, kind, id, data)?;
         Ok((oid, true))
     }
 
@@ -205,7 +256,7 @@ impl Writer {
         let mut hash = Sha1::object(Kind::Blob, size);
         let Scratch { deflater, data, .. } = s;
         let mut out = Vec::new();
-        let mut stream = deflater.stream();
+        let mut stream = deflater.get_or_insert_with(Deflater::new).stream();
         stream.feed(&hash::header(Kind::Blob, size), false, &mut out);
         temp.write(&out)?;
         data.resize(PIECE.max(data.len()), 0);
@@ -231,15 +282,40 @@ impl Writer {
         Ok((oid, true))
     }
 
-    /// Puts everything in place: huge blobs, then the pack, then its index, each synced before. Nothing added, nothing
+    /// Puts everything in place: huge blobs, then the pack, then its index, all synced before. Nothing added, nothing
     /// written; a commit alone becomes a loose object.
     pub fn finish(self) -> Result<Written, Error> {
+        self.finish_with(None)
+    }
+
+    /// The same, and the file of a ref to come is written and synced together with the objects, which [`Refs::set_staged`]
+    /// puts in place. Until then nothing points to them.
+    ///
+    /// [`Refs::set_staged`]: crate::Refs::set_staged
+    pub fn finish_for(self, commit: &Oid) -> Result<(Written, Staged), Error> {
+        let git = self.shared.objects.parent().unwrap_or(&self.shared.objects);
+        let staged = Staged::new(git, commit, self.alive.clone())?;
+        let written = self.finish_with(Some(staged.temp()))?;
+        Ok((written, staged))
+    }
+
+    fn finish_with(self, beside: Option<&Temp>) -> Result<Written, Error> {
+        let written = self.place_all(beside)?;
+        if written.objects > 0 {
+            usage::note_written(self.odb.store_dir(), written.bytes);
+        }
+        Ok(written)
+    }
+
+    fn place_all(&self, beside: Option<&Temp>) -> Result<Written, Error> {
         let shared = &self.shared;
         if shared.failed.load(Ordering::Relaxed) {
             return Err(shared.earlier_failure());
         }
         shared.flush_all()?;
         let mut written = Written::default();
+        // Before anything is durable that needs what is in them.
+        adopt::sync(&lock(&self.linked), &shared.objects.join("pack"), self.durability)?;
         for big in lock(&shared.big).drain(..) {
             big.temp.sync(self.durability)?;
             loose::place(&shared.objects, &big.oid, big.temp, self.durability)?;
@@ -251,13 +327,20 @@ impl Writer {
         if lock(&shared.tail).entries.is_empty() {
             if let [(_, data)] = &commits[..] {
                 let deflater = deflater.insert(Deflater::new());
-                let (_, bytes) =
-                    loose::write(&shared.objects, Kind::Commit, data, deflater, self.durability)?;
+                let (_, bytes) = loose::write_with(
+                    &shared.objects,
+                    Kind::Commit,
+                    data,
+                    deflater,
+                    beside,
+                    self.durability,
+                )?;
                 written.objects += 1;
                 written.bytes += bytes;
                 return Ok(written);
             }
             if commits.is_empty() {
+                beside.map_or(Ok(()), |temp| temp.sync(self.durability))?;
                 return Ok(written);
             }
         }
@@ -267,11 +350,11 @@ impl Writer {
             shared.append(&mut buffer, deflater, Kind::Commit, hash::raw(oid), data)?;
         }
         shared.flush(&mut buffer)?;
-        self.place_pack(&mut written)?;
+        self.place_pack(&mut written, beside)?;
         Ok(written)
     }
 
-    fn place_pack(&self, written: &mut Written) -> Result<(), Error> {
+    fn place_pack(&self, written: &mut Written, beside: Option<&Temp>) -> Result<(), Error> {
         let mut tail = lock(&self.shared.tail);
         let Tail { temp, end, entries, .. } = &mut *tail;
         let Some(temp) = temp.take() else { return Ok(()) };
@@ -289,12 +372,12 @@ impl Writer {
             }
         })?;
         temp.file().write_all_at(sum.as_slice(), *end).map_err(io)?;
-        temp.sync(self.durability)?;
         let bytes = idx::encode(entries, &sum)?;
         let dir = self.shared.objects.join("pack");
         let mut index = Temp::new(&dir, "idx")?;
         index.write(&bytes)?;
-        index.sync(self.durability)?;
+        let unsynced: Vec<_> = [&temp, &index].into_iter().chain(beside).map(Unsynced::File).collect();
+        files::sync_together(&unsynced, self.durability)?;
         let path = dir.join(format!("pack-{sum}.pack"));
         temp.place(&path)?;
         index.place(&path.with_extension("idx"))?;
@@ -318,7 +401,7 @@ impl Drop for Writer {
 
 fn checksum(file: &File, end: u64) -> io::Result<Sha1> {
     let mut hash = Sha1::new();
-    let mut buffer = vec![0; 256 << 10];
+    let mut buffer = vec![0; usize::try_from(end).unwrap_or(usize::MAX).min(256 << 10)];
     let mut at = 0;
     while at < end {
         let n = usize::try_from(end - at).unwrap_or(usize::MAX).min(buffer.len());

@@ -285,7 +285,8 @@ pub fn run_to_end(command: &mut Command, timeout: Duration, args: String) -> io:
         })?;
     let stdout = drain(child.stdout.take());
     let stderr = drain(child.stderr.take());
-    let mut nap = Duration::from_micros(200);
+    // The end of its output mostly is its own end; looking at short intervals is for the rest.
+    let (mut nap, mut early) = (Duration::from_micros(200), None);
     let status = loop {
         if let Some(status) = child.try_wait()? {
             break status;
@@ -298,13 +299,23 @@ pub fn run_to_end(command: &mut Command, timeout: Duration, args: String) -> io:
                 format!("{args}: still running after {timeout:?}"),
             ));
         }
-        std::thread::sleep(nap);
+        if early.is_some() {
+            std::thread::sleep(nap);
+        } else {
+            early = stdout.recv_timeout(nap).ok();
+            if early.is_some() {
+                nap = Duration::from_micros(50);
+            }
+        }
         nap = (nap * 2).min(Duration::from_millis(5));
     };
     let elapsed = start.elapsed();
     let grace = Duration::from_secs(5);
     let late = |_| io::Error::other(format!("{args}: ended, but something it started keeps its output open"));
-    let stdout = stdout.recv_timeout(grace).map_err(late)?;
+    let stdout = match early {
+        Some(bytes) => bytes,
+        None => stdout.recv_timeout(grace).map_err(late)?,
+    };
     let stderr = String::from_utf8_lossy(&stderr.recv_timeout(grace).map_err(late)?).into_owned();
     Ok(Run { args, code: status.code(), signal: status.signal(), stdout, stderr, elapsed })
 }

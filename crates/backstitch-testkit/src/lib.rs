@@ -31,6 +31,7 @@
 //! Linux and macOS only. Extended attributes are read only when asked for. Work as another user and mounts need root.
 
 pub mod cli;
+pub mod fuzz;
 pub mod generate;
 pub mod git;
 pub mod model;

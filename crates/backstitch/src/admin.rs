@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, io::Write};
 
-use backstitch_store::{Edit, Expect, Odb, Oid};
+use backstitch_store::{Expect, Odb, Oid};
 use bstr::{BStr, ByteSlice};
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use crate::{
     diff::{self, Change, Options as DiffOptions},
     error::{Code, Error, Result},
     paths,
-    record::{CHECKPOINTS, Checkpoint, Record},
+    record::{Checkpoint, Record},
     tree::{self, Node, Root},
     view,
     workspace::{Rows, Workspace},
@@ -52,7 +52,7 @@ impl Workspace {
             "last": Value::Null,
             "not_covered": [],
             "in_flight": Value::Null,
-            "watcher": Value::Null,
+            "watcher": self.has_store().then(|| self.watcher()),
             "warnings": [],
             "untrusted": self.untrusted(),
             "recovered": self.recovered,
@@ -65,6 +65,9 @@ impl Workspace {
         warnings.extend(self.vanished());
         let Some(m) = out.as_object_mut() else { return Ok(out) };
         if !self.has_store() {
+            if let Err(e) = self.refuse_moved() {
+                warnings.push(format!("{}; {}", e.message, e.hint.unwrap_or_default()));
+            }
             m.insert("warnings".into(), warnings.into());
             return Ok(out);
         }
@@ -115,18 +118,14 @@ impl Workspace {
 
     /// Rewrites a row's record: a new commit with the same tree, moved by compare-and-swap.
     pub(crate) fn rewrite(&self, c: &Checkpoint, change: &dyn Fn(&mut Record)) -> Result<Checkpoint> {
-        let mut record = c.record.clone();
+        let mut record = Record::clone(&c.record);
         change(&mut record);
         let writer = self.store()?.writer()?;
         let mut s = writer.scratch();
         let commit = writer.commit(&mut s, &c.tree, &record.message(), record.created_ms.div_euclid(1000))?;
-        writer.finish()?;
-        self.store()?.refs().apply(&[Edit {
-            name: format!("{CHECKPOINTS}{}", record.id),
-            expect: Expect::Is(c.commit),
-            new: Some(commit),
-        }])?;
-        Ok(Checkpoint { record, commit, tree: c.tree })
+        let (_, staged) = writer.finish_for(&commit)?;
+        self.store()?.refs().set_staged(&record.row(commit, c.tree), Expect::Is(c.commit), staged)?;
+        Ok(Checkpoint { record: record.into(), commit, tree: c.tree })
     }
 
     /// Keeps a row whatever the policy says, or no longer.
@@ -159,7 +158,7 @@ impl Workspace {
                 .at_bytes(path)
                 .hint("`backstitch show` lists what a checkpoint changed; `backstitch log PATH` the checkpoints of a path")
         };
-        let entry = tree::lookup(&odb, root.files, path)?.ok_or_else(missing)?;
+        let entry = root.find(&odb, path)?.ok_or_else(missing)?;
         match entry.node.oid() {
             Some(oid) => {
                 odb.blob_to(&oid, out)?;
@@ -181,7 +180,7 @@ impl Workspace {
             // The parent was deleted: what changed is no longer known.
             return Ok((doc, Vec::new()));
         }
-        let d = diff::against(&odb, parent, c, &DiffOptions { stat: true, ..DiffOptions::default() })?;
+        let d = diff::against(&odb, &rows, parent, c, &DiffOptions { stat: true, ..DiffOptions::default() })?;
         Ok((doc, d.changes))
     }
 

@@ -9,12 +9,13 @@ use std::{
     },
 };
 
-use backstitch_scan::{ChildId, Dir, DirIds, Kind, Sink, SinkError, Stat};
+use backstitch_scan::{ChildId, Dir, DirIds, Kind, SeedPlace, Sink, SinkError, Stat};
 use backstitch_store::{Oid, Scratch, Writer};
 use bstr::{BStr, BString};
 
 use crate::{
-    meta, paths,
+    meta, paths, place,
+    seed::Seeding,
     tree::{self, DirRef, Entry},
 };
 
@@ -28,11 +29,13 @@ pub struct StoreSink<'a> {
     /// The owner that needs no meta line.
     pub owner: (u32, u32),
     /// New content that this capture may add.
-    pub room: Room,
+    pub room: &'a Room,
     /// Looked at inside huge files; the scan looks at it between files.
     pub interrupt: &'a AtomicBool,
     /// Notes what changed while it was looked at.
     pub late: Option<&'a Late>,
+    /// What need not be read.
+    pub(crate) seed: Option<&'a Seeding<'a>>,
 }
 
 /// What changed since a moment, as the capture saw it: a row that is filled while tools run must not call this "before".
@@ -86,12 +89,21 @@ impl Late {
 pub struct Room {
     limit: u64,
     used: AtomicU64,
+    /// What does not fit is hashed all the same.
+    hashing: bool,
+    /// Something was only hashed.
+    passed: AtomicBool,
 }
 
 impl Room {
-    /// At most this many bytes.
+    /// At most this many bytes; what does not fit is left out.
     pub fn of(limit: u64) -> Room {
-        Room { limit, used: AtomicU64::new(0) }
+        Room { limit, used: AtomicU64::new(0), hashing: false, passed: AtomicBool::new(false) }
+    }
+
+    /// At most this many bytes; what does not fit is looked at, and its content is not kept.
+    pub fn then_hashing(limit: u64) -> Room {
+        Room { hashing: true, ..Room::of(limit) }
     }
 
     /// As much as there is.
@@ -99,9 +111,24 @@ impl Room {
         Room::of(u64::MAX)
     }
 
-    fn check(&self, size: u64) -> Result<(), SinkError> {
+    /// Trees were made of contents that are not kept: they are good for a plan, not for a row.
+    pub fn was_passed(&self) -> bool {
+        self.passed.load(Ordering::Relaxed)
+    }
+
+    /// New content is kept, whatever there is of it.
+    pub(crate) fn keeps_all(&self) -> bool {
+        !self.hashing
+    }
+
+    /// False: only to be hashed.
+    fn admits(&self, size: u64) -> Result<bool, SinkError> {
         if self.used.load(Ordering::Relaxed).saturating_add(size) <= self.limit {
-            return Ok(());
+            return Ok(true);
+        }
+        if self.hashing {
+            self.passed.store(true, Ordering::Relaxed);
+            return Ok(false);
         }
         let text = "the limit of one checkpoint is reached";
         Err(SinkError::Read(io::Error::new(io::ErrorKind::QuotaExceeded, text)))
@@ -118,6 +145,7 @@ impl Room {
 pub struct Buffers {
     scratch: Scratch,
     bytes: Vec<u8>,
+    place: SeedPlace,
 }
 
 fn fatal(e: backstitch_store::Error) -> SinkError {
@@ -149,11 +177,14 @@ impl Sink for StoreSink<'_> {
     type Scratch = Buffers;
 
     fn scratch(&self) -> Buffers {
-        Buffers { scratch: self.writer.scratch(), bytes: Vec::new() }
+        Buffers { scratch: self.writer.scratch(), bytes: Vec::new(), place: SeedPlace::default() }
     }
 
     fn file(&self, s: &mut Buffers, _path: &BStr, file: &mut File, stat: &Stat) -> Result<Oid, SinkError> {
-        self.room.check(stat.size)?;
+        if !self.room.admits(stat.size)? {
+            let mut watched = Watched { interrupt: self.interrupt, file, failed: None };
+            return place::hash_file(&mut watched, stat.size).map_err(SinkError::Read);
+        }
         if stat.size <= WHOLE {
             let size = stat.size as usize;
             s.bytes.resize(size, 0);
@@ -180,6 +211,10 @@ impl Sink for StoreSink<'_> {
                 },
             }),
         }
+    }
+
+    fn known(&self, s: &mut Buffers, path: &BStr, stat: &Stat, granularity_ns: i128) -> Option<Oid> {
+        self.seed?.known(self.writer, (&mut s.scratch, &mut s.place), path, stat, granularity_ns)
     }
 
     fn link(&self, s: &mut Buffers, _path: &BStr, target: &[u8]) -> Result<Oid, SinkError> {

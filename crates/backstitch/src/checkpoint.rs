@@ -2,21 +2,36 @@
 
 use std::time::{Duration, Instant};
 
-use backstitch_scan::Skip;
+use backstitch_scan::{Reason, Skip};
 use bstr::{BString, ByteSlice};
 
 use crate::{
     capture::{Late, Room},
     error::{Code, Error, Result},
-    live::{Live, look_above, look_outside, scan_named, scan_until},
+    live::{Live, Look, look_above, look_outside, scan_named, scan_until},
     paths, preimage,
-    record::{self, Checkpoint, Kind, Retention, State},
-    row::{NewRow, commit_row},
+    record::{self, Checkpoint, Kind, Record, Retention, State},
+    row::{NewRow, commit_row, save_table},
     session,
     tree::{self, Root},
+    turn::again,
     wide::NARROWED,
     workspace::{CaptureLock, Control, Rows, Workspace},
 };
+
+/// How long a capture may look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Time {
+    /// As long as the setting `capture_time` says; what is not looked at by then is left out, with the reason `time`.
+    #[default]
+    Settings,
+    /// Until then; the same.
+    Until(Instant),
+    /// Until then; where that is too early nothing is recorded, and no row comes back.
+    WholeBy(Instant),
+    /// As long as it takes.
+    Unlimited,
+}
 
 /// What a row is recorded for, and how.
 #[derive(Clone, Debug)]
@@ -55,8 +70,10 @@ pub struct Options {
     pub touched: bool,
     /// No row when nothing changed.
     pub if_changed: bool,
-    /// What is not looked at by then is left out, with the reason `time`; the setting `capture_time` where not said.
-    pub deadline: Option<Instant>,
+    /// Trust no stat: read every file.
+    pub paranoid: bool,
+    /// How long it may take to look.
+    pub time: Time,
     /// Only these are looked at (literal; relative to the root, or absolute for files elsewhere).
     pub paths: Vec<BString>,
 }
@@ -81,17 +98,20 @@ impl Default for Options {
             pin: false,
             touched: false,
             if_changed: false,
-            deadline: None,
+            paranoid: false,
+            time: Time::Settings,
             paths: Vec::new(),
         }
     }
 }
 
 /// What [`Workspace::checkpoint`] did.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Outcome {
-    /// The row; `None` with `if_changed` when nothing changed.
+    /// The row; `None` with `if_changed` when nothing changed, and with [`Time::WholeBy`] where the time was too short.
     pub checkpoint: Option<Checkpoint>,
+    /// The row was there already: the host has said this before.
+    pub repeated: bool,
     /// All that was left out.
     pub skips: Vec<Skip>,
     /// A path that was named is among them by rule.
@@ -163,7 +183,7 @@ impl Workspace {
         for (name, why) in &rows.damaged {
             warnings.push(format!("{name} is damaged: {why}"));
         }
-        self.record_row(options, control, &lock, &rows, warnings)
+        self.record_row(options, control, &lock, &rows, warnings, None)
     }
 
     /// The part of [`Workspace::checkpoint`] below the locks.
@@ -174,20 +194,23 @@ impl Workspace {
         lock: &CaptureLock,
         rows: &Rows,
         mut warnings: Vec<String>,
+        adjust: Option<&dyn Fn(&mut Record)>,
     ) -> Result<Outcome> {
-        let parent = rows.parent(options.session.as_deref());
+        let parent = self.parent(rows, options.session.as_deref())?;
         let mut notes: Vec<String> = self.lost.iter().cloned().collect();
         warnings.extend(self.lost.iter().cloned());
         let (live, carried) =
             self.look_now(options, rows, parent, None, control, (&mut notes, &mut warnings))?;
-        if options.if_changed && parent.is_some() && live.trees() == carried.trees() {
-            return Ok(Outcome {
-                checkpoint: None,
-                skips: live.skips,
-                missed: false,
-                warnings,
-                read: live.read,
-            });
+        let whole =
+            !matches!(options.time, Time::WholeBy(_)) || live.skips.iter().all(|s| s.reason != Reason::Time);
+        let same = parent.filter(|_| options.if_changed && live.trees() == carried.trees());
+        if !whole || same.is_some() {
+            // Everything is in the row that there is: it vouches for what was learned on the way.
+            if let Some(row) = same.filter(|_| whole) {
+                let name = format!("{}{}", record::CHECKPOINTS, row.record.id);
+                save_table(self, live.update, name, live.watched)?;
+            }
+            return Ok(Outcome { skips: live.skips, warnings, read: live.read, ..Outcome::default() });
         }
         // What was named and left out by a rule is never silent.
         let missed: Vec<&Skip> =
@@ -202,12 +225,15 @@ impl Workspace {
         }
         let missed = !missed.is_empty();
         let (skips, read) = (live.skips.clone(), live.read);
-        let new = NewRow { options, parent, operation: None, notes, adjust: None };
-        let checkpoint = commit_row(self, rows, live, new, lock)?;
+        let new = NewRow { options, parent, operation: None, notes, adjust };
+        let (checkpoint, repeated) = commit_row(self, rows, live, new, lock)?;
+        if repeated {
+            return Ok(again(Some(&checkpoint)));
+        }
         warnings.extend(checkpoint.record.notes.iter().filter(|n| n.contains("less than half")).cloned());
         self.touch_manifest();
         warnings.extend(self.prune_after(rows, &checkpoint, lock));
-        Ok(Outcome { checkpoint: Some(checkpoint), skips, missed, warnings, read })
+        Ok(Outcome { checkpoint: Some(checkpoint), skips, missed, warnings, read, ..Outcome::default() })
     }
 
     /// Looks at what a row is about; also returns the trees of the row that it is compared with.
@@ -263,13 +289,16 @@ impl Workspace {
                 notes.push(why.clone());
                 warnings.push(why);
             }
-            scan_named(self, &named, (base, count), scope, control)?
+            scan_named(self, &named, (base, count), scope, Room::unlimited(), control)?
         } else {
-            let time = Duration::from_secs(self.settings().int("capture_time"));
-            let deadline =
-                options.deadline.or_else(|| Instant::now().checked_add(time).filter(|_| !time.is_zero()));
+            let deadline = match options.time {
+                Time::Settings => self.capture_time().and_then(|time| Instant::now().checked_add(time)),
+                Time::Until(at) | Time::WholeBy(at) => Some(at),
+                Time::Unlimited => None,
+            };
             let room = Room::of(self.settings().int("checkpoint_limit"));
-            match scan_until(self, keep_covered, room, (deadline, late), control)? {
+            let look = Look { keep_covered, paranoid: options.paranoid, deadline, late };
+            match scan_until(self, &look, room, control)? {
                 Some(live) => live,
                 None => {
                     let why = format!(
@@ -279,7 +308,7 @@ impl Workspace {
                     );
                     notes.push(why.clone());
                     warnings.push(why);
-                    scan_named(self, &[], (base, count), "touched", control)?
+                    scan_named(self, &[], (base, count), "touched", Room::unlimited(), control)?
                 }
             }
         };
@@ -295,6 +324,11 @@ impl Workspace {
             look_above(self, &mut live, &options.paths)?;
         }
         Ok((live, carried))
+    }
+
+    /// The setting of that name; `None`: no limit.
+    pub fn capture_time(&self) -> Option<Duration> {
+        Some(Duration::from_secs(self.settings().int("capture_time"))).filter(|t| !t.is_zero())
     }
 
     fn touch_manifest(&self) {

@@ -147,6 +147,16 @@ impl Coverage {
         }
     }
 
+    /// The paths whose bytes a person had removed: what stood there is unknown for good.
+    pub fn forgotten(&self) -> impl Iterator<Item = &BStr> {
+        self.skips.iter().filter(|(_, r)| **r == Some(Reason::Forgotten)).map(|(p, _)| p.as_bstr())
+    }
+
+    /// What was left out against the rules (SEMANTICS 2), and why.
+    pub fn missed(&self) -> impl Iterator<Item = (&BStr, &'static str)> {
+        self.skips.iter().filter_map(|(p, r)| r.filter(|r| !r.by_rule()).map(|r| (p.as_bstr(), r.as_str())))
+    }
+
     /// Something at or below the path was left out.
     pub fn has_skip_below(&self, path: &BStr) -> bool {
         if path.is_empty() {
@@ -244,19 +254,9 @@ impl<'a> RowRules<'a> {
 
     /// `ignored` or `excluded` if a rule says so for the path or a directory above it.
     pub fn left_out(&mut self, path: &BStr, is_dir: bool) -> Result<Option<&'static str>> {
-        let mut ends: Vec<usize> = path.find_iter(b"/").collect();
-        ends.push(path.len());
-        for end in ends {
-            let part = path[..end].as_bstr();
-            let (parent, name) = paths::split(part);
-            let Some((rules, _)) = self.dir(parent)? else { return Ok(None) };
-            match rules.verdict(name, end < path.len() || is_dir) {
-                Verdict::Keep | Verdict::Include => {}
-                Verdict::Ignore => return Ok(Some("ignored")),
-                Verdict::Exclude => return Ok(Some("excluded")),
-            }
-        }
-        Ok(None)
+        from_the_top(path, is_dir, |dir, name, is_dir| {
+            Ok(self.dir(dir)?.map(|(rules, _)| rules.verdict(name, is_dir)))
+        })
     }
 }
 
@@ -275,25 +275,37 @@ impl<'a> DiskRules<'a> {
 
     /// `ignored` or `excluded` if a rule says so for the path or a directory above it, and git does not track it.
     pub fn left_out(&mut self, path: &BStr, is_dir: bool) -> Result<Option<&'static str>> {
-        let mut ends: Vec<usize> = path.find_iter(b"/").collect();
-        ends.push(path.len());
-        for end in ends {
-            let (parent, name) = paths::split(path[..end].as_bstr());
-            if !self.cache.contains_key(parent) {
-                let Ok(rules) = self.rules.at(self.root, parent) else { return Ok(None) };
-                self.cache.insert(parent.to_owned(), rules);
+        from_the_top(path, is_dir, |dir, name, is_dir| {
+            if !self.cache.contains_key(dir) {
+                let Ok(rules) = self.rules.at(self.root, dir) else { return Ok(None) };
+                self.cache.insert(dir.to_owned(), rules);
             }
-            let Some(rules) = self.cache.get(parent) else { return Ok(None) };
-            let dir = end < path.len() || is_dir;
-            match rules.verdict(name, dir) {
-                Verdict::Keep | Verdict::Include => {}
-                Verdict::Ignore if rules.is_tracked(name, dir)? => {}
-                Verdict::Ignore => return Ok(Some("ignored")),
-                Verdict::Exclude => return Ok(Some("excluded")),
-            }
-        }
-        Ok(None)
+            let Some(rules) = self.cache.get(dir) else { return Ok(None) };
+            Ok(Some(match rules.verdict(name, is_dir) {
+                Verdict::Ignore if rules.is_tracked(name, is_dir)? => Verdict::Keep,
+                other => other,
+            }))
+        })
     }
+}
+
+/// The first word, from the top, of a rule that leaves out the path or a directory above it. `verdict` is asked for a
+/// directory, a name in it and whether that is a directory; where it knows no rules of the directory nothing is left out.
+fn from_the_top(
+    path: &BStr,
+    is_dir: bool,
+    mut verdict: impl FnMut(&BStr, &BStr, bool) -> Result<Option<Verdict>>,
+) -> Result<Option<&'static str>> {
+    for end in path.find_iter(b"/").chain([path.len()]) {
+        let (dir, name) = paths::split(path[..end].as_bstr());
+        match verdict(dir, name, end < path.len() || is_dir)? {
+            None => return Ok(None),
+            Some(Verdict::Keep | Verdict::Include) => {}
+            Some(Verdict::Ignore) => return Ok(Some("ignored")),
+            Some(Verdict::Exclude) => return Ok(Some("excluded")),
+        }
+    }
+    Ok(None)
 }
 
 /// Coverage and rules of one row together.

@@ -1,17 +1,18 @@
 //! What changed between two rows, or between a row and the live tree.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use backstitch_store::{Odb, Oid};
-use bstr::{BString, ByteSlice};
+use bstr::{BStr, BString, ByteSlice};
 
 use crate::{
     coverage::{self, Coverage},
     error::{Code, Error, Result},
-    live, patch, paths,
+    live, patch, paths, preimage,
     record::Checkpoint,
-    tree::{self, DirRef, Node},
-    workspace::{Control, Workspace},
+    session,
+    tree::{self, Node, Root},
+    workspace::{Control, Rows, Workspace},
 };
 
 /// Files above this are compared by id only.
@@ -96,10 +97,32 @@ pub struct Diff {
     pub unsaid: Vec<BString>,
 }
 
-/// One side: a tree and what it speaks for.
+/// One side: its trees and what they speak for.
 struct Side {
-    root: DirRef,
+    root: Root,
     coverage: Coverage,
+    /// What stood at paths that it does not cover, as the first tool that named them found it. Nodes; `None`: nothing.
+    first_touched: BTreeMap<BString, Option<Node>>,
+}
+
+impl Side {
+    /// Of a row, or of nothing at all.
+    fn of(odb: &Odb, rows: &Rows, c: Option<&Checkpoint>) -> Result<Side> {
+        let Some(c) = c else {
+            let (root, coverage) = (Root::default(), Coverage::everything());
+            return Ok(Side { root, coverage, first_touched: BTreeMap::new() });
+        };
+        let (root, coverage) = coverage::of_checkpoint(odb, c)?;
+        // A row of named paths speaks for these only.
+        let line = match (&c.record.session, &c.record.covers) {
+            (Some(id), None) => session::line(rows, &rows.sessions, id),
+            _ => Vec::new(),
+        };
+        let mut known = preimage::earliest(odb, &line, c.record.seq)?.paths;
+        known.retain(|p, _| !coverage.covers(p.as_bstr()));
+        let first_touched = known.into_iter().map(|(p, s)| (p, s.map(|s| s.node))).collect();
+        Ok(Side { root, coverage, first_touched })
+    }
 }
 
 impl Workspace {
@@ -113,19 +136,11 @@ impl Workspace {
         control: &Control<'_>,
     ) -> Result<Diff> {
         let odb = self.odb()?;
-        let side = |c: Option<&Checkpoint>| -> Result<Side> {
-            Ok(match c {
-                None => Side { root: DirRef::default(), coverage: Coverage::everything() },
-                Some(c) => {
-                    let (root, coverage) = coverage::of_checkpoint(&odb, c)?;
-                    Side { root: root.files, coverage }
-                }
-            })
-        };
-        let a = side(from)?;
+        let rows = self.rows()?;
+        let a = Side::of(&odb, &rows, from)?;
         let name = |c: Option<&Checkpoint>| c.map_or_else(|| "empty".to_owned(), |c| c.record.id.clone());
         if let Some(to) = to {
-            let b = side(Some(to))?;
+            let b = Side::of(&odb, &rows, Some(to))?;
             return compare(&odb, (&name(from), &a), (&to.record.id, &b), options);
         }
         let _lock = self.lock_capture()?;
@@ -134,20 +149,35 @@ impl Workspace {
         } else {
             live::scan_all(self, false, crate::capture::Room::unlimited(), control)?
         };
-        let live = match live {
+        let mut live = match live {
             Some(live) => live,
             None => {
                 let mut covers = Vec::new();
-                tree::walk(&odb, a.root, &mut |p, e| {
+                tree::walk(&odb, a.root.files, &mut |p, e| {
                     if !e.node.is_dir() {
                         covers.push(p.to_owned());
                     }
                     Ok(())
                 })?;
-                live::scan_named(self, &covers, Default::default(), "touched", control)?
+                live::scan_named(
+                    self,
+                    &covers,
+                    Default::default(),
+                    "touched",
+                    crate::capture::Room::unlimited(),
+                    control,
+                )?
             }
         };
-        let b = Side { root: live.files, coverage: live.coverage() };
+        // Files elsewhere that the row knows, and those inside that no look at everything covers.
+        let touched = a.first_touched.keys().cloned();
+        let looked = from.into_iter().flat_map(|c| c.record.outside_paths());
+        let elsewhere: BTreeSet<BString> =
+            touched.chain(looked).filter(|p| paths::is_outside(p.as_bstr())).collect();
+        live.outside = a.root.outside;
+        live::look_outside(self, &mut live, &elsewhere.into_iter().collect::<Vec<_>>(), control)?;
+        let root = Root { files: live.files, outside: live.outside, ..Root::default() };
+        let b = Side { root, coverage: live.coverage(), first_touched: BTreeMap::new() };
         let odb = live.writer.odb().clone();
         compare(&odb, (&name(from), &a), ("live", &b), options)
     }
@@ -157,8 +187,11 @@ fn compare(odb: &Odb, a: (&str, &Side), b: (&str, &Side), options: &Options) -> 
     let mut out = Diff { from: a.0.to_owned(), to: b.0.to_owned(), ..Diff::default() };
     let mut found: Vec<(BString, Option<Node>, Option<Node>)> = Vec::new();
     let mut unknown: BTreeMap<BString, String> = BTreeMap::new();
-    tree::diff(odb, a.1.root, b.1.root, &mut |path, x, y| {
-        if !options.paths.is_empty() && !options.paths.iter().any(|p| paths::is_under(path, p.as_bstr())) {
+    let asked = |path: &BStr| {
+        options.paths.is_empty() || options.paths.iter().any(|p| paths::is_under(path, p.as_bstr()))
+    };
+    Root::diff(odb, &a.1.root, &b.1.root, &mut |path, x, y| {
+        if !asked(path) || a.1.first_touched.contains_key(path) {
             return Ok(());
         }
         let silent = match (x, y) {
@@ -166,6 +199,10 @@ fn compare(odb: &Odb, a: (&str, &Side), b: (&str, &Side), options: &Options) -> 
             (None, Some(_)) if !a.1.coverage.covers(path) => Some(&a.1.coverage),
             _ => None,
         };
+        // What is elsewhere is carried from row to row: only who asks for it is told.
+        if silent.is_some() && paths::is_outside(path) && options.paths.is_empty() {
+            return Ok(());
+        }
         if let Some(c) = silent {
             let reason = c.skip_at_or_above(path).unwrap_or("not looked at").to_owned();
             let above = unknown.contains_key(paths::split(path).0);
@@ -183,12 +220,25 @@ fn compare(odb: &Odb, a: (&str, &Side), b: (&str, &Side), options: &Options) -> 
         }
         Ok(())
     })?;
+    for (path, then) in a.1.first_touched.iter().filter(|(p, _)| asked(p.as_bstr())) {
+        if b.1.coverage.covers(path.as_bstr()) {
+            let now = b.1.root.find(odb, path.as_bstr())?.map(|e| e.node);
+            if now != *then {
+                found.push((path.clone(), then.clone(), now));
+            }
+        }
+    }
+    // A patch is about one folder.
+    if options.binary {
+        out.unsaid.extend(found.extract_if(.., |(p, ..)| paths::is_outside(p.as_bstr())).map(|(p, ..)| p));
+    }
     for p in &options.paths {
         let mut known = unknown.contains_key(p.as_bstr());
         for side in [a.1, b.1] {
             known |= side.coverage.skip_at_or_above(p.as_bstr()).is_some()
                 || side.coverage.has_skip_below(p.as_bstr())
-                || tree::lookup(odb, side.root, p.as_bstr())?.is_some();
+                || side.first_touched.contains_key(p)
+                || side.root.find(odb, p.as_bstr())?.is_some();
         }
         if !known {
             return Err(Error::new(Code::NoSuchPath, format!("{}: on neither side", p.to_str_lossy()))
@@ -289,8 +339,9 @@ fn renames(
     let file = |n: &Option<Node>| n.as_ref().filter(|n| !n.is_dir()).and_then(Node::oid);
     let mut gone: Vec<usize> = Vec::new();
     let mut new: Vec<usize> = Vec::new();
-    for (i, (_, x, y)) in found.iter().enumerate() {
+    for (i, (path, x, y)) in found.iter().enumerate() {
         match (file(x), file(y)) {
+            _ if paths::is_outside(path.as_bstr()) => {}
             (Some(_), None) if y.is_none() => gone.push(i),
             (None, Some(_)) if x.is_none() => new.push(i),
             _ => {}
@@ -385,23 +436,20 @@ pub(crate) fn common_bytes(a: &[u8], b: &[u8]) -> usize {
 /// Changes of one row against its parent, for `show`, `log` and patches.
 pub(crate) fn against(
     odb: &Odb,
+    rows: &Rows,
     from: Option<&Checkpoint>,
     to: &Checkpoint,
     options: &Options,
 ) -> Result<Diff> {
-    let side = |c: Option<&Checkpoint>| -> Result<Side> {
-        Ok(match c {
-            None => Side { root: DirRef::default(), coverage: Coverage::everything() },
-            Some(c) => {
-                let (root, coverage) = coverage::of_checkpoint(odb, c)?;
-                Side { root: root.files, coverage }
-            }
-        })
-    };
     let name = from.map_or_else(|| "empty".to_owned(), |c| c.record.id.clone());
     if !to.record.is_restorable() && to.record.files == 0 && to.record.state != crate::record::State::Complete
     {
         return Err(Error::new(Code::NotRestorable, format!("checkpoint {} holds nothing", to.record.id)));
     }
-    compare(odb, (&name, &side(from)?), (&to.record.id, &side(Some(to))?), options)
+    compare(
+        odb,
+        (&name, &Side::of(odb, rows, from)?),
+        (&to.record.id, &Side::of(odb, rows, Some(to))?),
+        options,
+    )
 }

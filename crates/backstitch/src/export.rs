@@ -1,15 +1,15 @@
 //! Any checkpoint as a folder, an archive, a patch or a git bundle.
 
-use std::{io::Write, path::Path};
+use std::{collections::HashSet, io::Write, path::Path, sync::atomic::Ordering};
 
-use backstitch_store::{Durability, Manifest, Store, TreeEntry};
+use backstitch_store::TreeEntry;
 use bstr::{BStr, BString, ByteSlice};
 
 use crate::{
     diff::{self, Options as DiffOptions},
     error::{Code, Error, Result},
     operation, paths,
-    place::{self, Place},
+    place::{self, Place, Syncs},
     plan::{Item, Progress, Stand},
     record::{CHECKPOINTS, Checkpoint},
     tree::{self, Entry, Node, Root},
@@ -49,7 +49,7 @@ impl Workspace {
             Err(e) => return Err(Error::io(dir, e)),
         }
         let mut place = Place::open(dir, self.odb()?, &c.record.id, self.owner())?;
-        place.sync_each = false;
+        place.syncs = Syncs::AtEnd;
         let mut items: Vec<Item> = self
             .entries(c)?
             .into_iter()
@@ -119,8 +119,8 @@ impl Workspace {
     }
 
     /// Writes what the row changed against its parent (against nothing for a first row) as a patch for `git apply`.
-    /// Returns the number of changed paths, and those whose change git cannot say: empty directories, and permission bits
-    /// other than the owner's x.
+    /// Returns the number of changed paths, and those whose change git cannot say: empty directories, permission bits
+    /// other than the owner's x, and files outside the workspace.
     pub fn export_patch(
         &self,
         c: &Checkpoint,
@@ -131,6 +131,7 @@ impl Workspace {
         let parent = c.record.parent.as_deref().and_then(|p| rows.by_id(p));
         let d = diff::against(
             &self.odb()?,
+            &rows,
             parent,
             c,
             &DiffOptions { patch: true, binary: true, ..DiffOptions::default() },
@@ -140,66 +141,34 @@ impl Workspace {
         Ok((d.changes.len() as u64, d.unsaid))
     }
 
-    /// Writes a git bundle (version 2) that holds the row's commit under its ref.
+    /// Writes a git bundle (version 2) that holds the row's commit under its ref, with everything that it needs.
+    /// Returns the number of contents.
     pub fn export_bundle(&self, c: &Checkpoint, out: &mut dyn Write, control: &Control<'_>) -> Result<u64> {
+        let _lock = self.store()?.lock_shared("store", self.lock_wait())?;
         let odb = self.odb()?;
-        let scratch = std::env::temp_dir()
-            .join(format!("backstitch-bundle-{}", crate::record::new_id(crate::record::now_ms())));
-        let manifest = Manifest {
-            format: 1,
-            path: "bundle".to_owned(),
-            dev: 0,
-            ino: 0,
-            birth_ns: None,
-            created_ms: 0,
-            last_used_ms: 0,
-            extra: serde_json::Map::new(),
-        };
-        let result = (|| {
-            let store = Store::create(&scratch, &manifest, Durability::None)?;
-            let w = store.writer()?;
-            let mut s = w.scratch();
-            // Trees are walked children first, each once.
-            let mut seen = std::collections::HashSet::new();
-            let mut stack = vec![(c.tree, false)];
-            let mut n = 0u64;
-            while let Some((oid, ready)) = stack.pop() {
-                let mut entries = odb.tree(&oid)?;
-                if ready {
-                    w.tree(&mut s, &mut entries)?;
-                    continue;
-                }
+        let (mut seen, mut n) = (HashSet::from([c.commit, c.tree]), 0);
+        let (mut list, mut trees) = (vec![c.commit, c.tree], vec![c.tree]);
+        while let Some(tree) = trees.pop() {
+            for TreeEntry { mode, oid, .. } in odb.tree(&tree)? {
                 if !seen.insert(oid) {
                     continue;
                 }
-                stack.push((oid, true));
-                for TreeEntry { mode, oid, .. } in entries {
-                    if mode == 0o40000 {
-                        stack.push((oid, false));
-                    } else if seen.insert(oid) {
-                        w.blob(&mut s, &odb.blob(&oid)?)?;
-                        n += 1;
-                        (control.progress)("writing", n, 0);
-                    }
+                list.push(oid);
+                match mode {
+                    backstitch_store::MODE_TREE => trees.push(oid),
+                    _ => n += 1,
                 }
             }
-            let (tree, message) = odb.commit(&c.commit)?;
-            let commit = w.commit(&mut s, &tree, &message, c.record.created_ms.div_euclid(1000))?;
-            if commit != c.commit {
-                return Err(Error::new(Code::Failed, "the commit could not be written again"));
-            }
-            // Large blobs may have become loose objects: a bundle is one pack.
-            let written = w.finish()?;
-            let pack = written.pack.ok_or_else(|| Error::new(Code::Failed, "nothing to bundle"))?;
-            let io = |e| Error::io(Path::new("the bundle"), e);
-            write!(out, "# v2 git bundle\n{commit} HEAD\n{commit} {CHECKPOINTS}{}\n\n", c.record.id)
-                .map_err(io)?;
-            let mut f = std::fs::File::open(&pack).map_err(|e| Error::io(&pack, e))?;
-            std::io::copy(&mut f, out).map_err(io)?;
-            Ok(n)
-        })();
-        let _ = std::fs::remove_dir_all(&scratch);
-        result
+        }
+        let io = |e| Error::io(Path::new("the bundle"), e);
+        write!(out, "# v2 git bundle\n{0} HEAD\n{0} {CHECKPOINTS}{1}\n\n", c.commit, c.record.id)
+            .map_err(io)?;
+        let total = list.len() as u64;
+        odb.write_pack(&list, out, &mut |done| {
+            (control.progress)("writing", done, total);
+            !control.interrupt.load(Ordering::Relaxed)
+        })?;
+        Ok(n)
     }
 
     /// Compares a folder with a row path by path; the paths that differ.

@@ -6,17 +6,19 @@
 
 use std::{
     collections::BTreeMap,
+    io::{self, BufRead, BufReader},
+    process::{Command, Stdio},
     sync::atomic::Ordering,
     time::{Duration, Instant},
 };
 
 use backstitch_scan::{Reason, Skip};
-use backstitch_store::{Edit, Expect, Lock};
+use backstitch_store::{Expect, Lock};
 use bstr::{BString, ByteSlice};
 
 use crate::{
     capture::{Changed, Late},
-    checkpoint::{Options, Outcome},
+    checkpoint::{Options, Outcome, Time},
     coverage,
     error::{Code, Error, Result},
     live::Live,
@@ -29,6 +31,9 @@ use crate::{
     turn::{Next, TurnOptions, again},
     workspace::{CaptureLock, Control, Rows, Workspace},
 };
+
+/// What the process of a capture says on standard output once others can see that it is at work.
+pub const AT_WORK: &str = "ready";
 
 /// The clock by which the system dates changes of files, in nanoseconds since 1970.
 pub(crate) fn clock_ns() -> i64 {
@@ -71,6 +76,17 @@ impl Workspace {
             Next::Known(c) => return Ok(again(Some(&c))),
             Next::New(rows, options) => (rows, options),
         };
+        self.reserve(&options, &rows, &lock, gated)
+    }
+
+    /// The row of a turn whose capture is to come.
+    pub(crate) fn reserve(
+        &self,
+        options: &Options,
+        rows: &Rows,
+        lock: &CaptureLock,
+        gated: bool,
+    ) -> Result<Outcome> {
         let clock = clock_ns();
         let adjust = |r: &mut Record| {
             make_gap(r, "its capture has not ended");
@@ -80,7 +96,58 @@ impl Workspace {
                 r.extra.insert(GATED.to_owned(), false.into());
             }
         };
-        self.commit_gap(&options, &rows, &lock, &adjust)
+        self.commit_gap(options, rows, lock, &adjust)
+    }
+
+    /// Starts the process that fills a row in flight ([`Workspace::turn_capture`]), and returns when it is at work. It
+    /// outlives this one and holds nothing of it: no terminal, no pipe, no folder.
+    ///
+    /// # Errors
+    /// `failed` where there is no program to start or it ends at once; `io`. The row stays a gap then.
+    pub fn start_capture(&self, id: &str) -> Result<()> {
+        let failed = |e: io::Error| Error::new(Code::Io, format!("starting the capture of {id}: {e}"));
+        let Some(program) = &self.surroundings().program else {
+            return Err(Error::new(Code::Failed, "there is no program to capture in the background"));
+        };
+        let mut child = Command::new(program)
+            .arg("-C")
+            .arg(self.root())
+            .arg("--store-dir")
+            .arg(&self.surroundings().store_base)
+            .args(["capture", id])
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(failed)?;
+        let mut said = String::new();
+        if let Some(out) = child.stdout.take() {
+            BufReader::new(out).read_line(&mut said).map_err(failed)?;
+        }
+        match said.trim_end() {
+            AT_WORK => Ok(()),
+            _ => Err(Error::new(Code::Failed, format!("the capture of {id} ended at once"))),
+        }
+    }
+
+    /// [`Workspace::record_row`] for a host, which goes on in any case: a capture that failed leaves a row that says so. One
+    /// that was interrupted, and one whose gap cannot be written either, leaves none.
+    pub(crate) fn record_or_gap(
+        &self,
+        options: &Options,
+        control: &Control<'_>,
+        lock: &CaptureLock,
+        rows: &Rows,
+        adjust: Option<&dyn Fn(&mut Record)>,
+    ) -> Result<Outcome> {
+        match self.record_row(options, control, lock, rows, Vec::new(), adjust) {
+            Err(e) if e.code != Code::Interrupted => {
+                let why = format!("there is no checkpoint: {}", e.message);
+                self.record_gap(options, rows, lock, &why).map_err(|_| e)
+            }
+            r => r,
+        }
     }
 
     /// A row that says why there is none.
@@ -103,31 +170,10 @@ impl Workspace {
         adjust: &dyn Fn(&mut Record),
     ) -> Result<Outcome> {
         let live = Live::empty(self.rules()?, self.store()?.writer()?);
-        let parent = rows.parent(options.session.as_deref());
+        let parent = self.parent(rows, options.session.as_deref())?;
         let new = NewRow { options, parent, operation: None, notes: Vec::new(), adjust: Some(adjust) };
-        let c = row::commit_row(self, rows, live, new, lock)?;
-        Ok(again(Some(&c)))
-    }
-
-    /// [`Workspace::record_row`] that notes when it began.
-    pub(crate) fn record_beside(
-        &self,
-        options: &Options,
-        control: &Control<'_>,
-        lock: &CaptureLock,
-        rows: &Rows,
-        clock: Option<i64>,
-    ) -> Result<Outcome> {
-        let out = self.record_row(options, control, lock, rows, Vec::new())?;
-        match (clock, &out.checkpoint) {
-            (Some(clock), Some(c)) => {
-                let c = self.rewrite(c, &|r| {
-                    r.extra.insert(CLOCK.to_owned(), clock.into());
-                })?;
-                Ok(Outcome { checkpoint: Some(c), ..out })
-            }
-            _ => Ok(out),
-        }
+        let (c, repeated) = row::commit_row(self, rows, live, new, lock)?;
+        Ok(Outcome { checkpoint: Some(c), repeated, ..Outcome::default() })
     }
 
     /// Fills the row of a turn that was begun at once. `ready` is called as soon as others can see that this goes on.
@@ -149,9 +195,10 @@ impl Workspace {
             session: r.session.clone(),
             turn: r.turn,
             turn_key: r.turn_key.clone(),
+            time: Time::Unlimited,
             ..Options::default()
         };
-        let parent = rows.parent(r.session.as_deref());
+        let parent = self.parent(&rows, r.session.as_deref())?;
         let late = Late::since(r.clock_ns().unwrap_or_default());
         let (mut notes, mut warnings) = (Vec::new(), Vec::new());
         let (mut live, base) =
@@ -162,7 +209,7 @@ impl Workspace {
         let new = NewRow { options: &options, parent, operation: None, notes, adjust: None };
         let c = self.fill_row(&rows, live, new, id, &lock)?;
         drop(at_work);
-        Ok(Outcome { checkpoint: Some(c), skips, missed: false, warnings, read })
+        Ok(Outcome { checkpoint: Some(c), skips, warnings, read, ..Outcome::default() })
     }
 
     fn one_at_a_time(&self, control: &Control<'_>) -> Result<Lock> {
@@ -187,7 +234,7 @@ impl Workspace {
         _lock: &CaptureLock,
     ) -> Result<Checkpoint> {
         let (mut found, tree) = row::build_record(self, rows, &live, new)?;
-        let Live { writer, update, .. } = live;
+        let Live { writer, update, watched, .. } = live;
         let written = writer.finish()?;
         let name = format!("{CHECKPOINTS}{id}");
         loop {
@@ -212,13 +259,12 @@ impl Workspace {
             let mut s = writer.scratch();
             let seconds = found.created_ms.div_euclid(1000);
             let commit = writer.commit(&mut s, &tree, &found.message(), seconds)?;
-            writer.finish()?;
-            let edit = Edit { name: name.clone(), expect: Expect::Is(c.commit), new: Some(commit) };
-            match self.store()?.refs().apply(&[edit]) {
+            let (_, staged) = writer.finish_for(&commit)?;
+            match self.store()?.refs().set_staged(&found.row(commit, tree), Expect::Is(c.commit), staged) {
                 Ok(_) => {
-                    row::save_table(self, update, name)?;
+                    row::save_table(self, update, name, watched)?;
                     self.tend(&commit, written.pack.is_none());
-                    return Ok(Checkpoint { record: found, commit, tree });
+                    return Ok(Checkpoint { record: found.into(), commit, tree });
                 }
                 // Bound, labelled or pinned just now.
                 Err(_) if self.rows()?.by_id(id).is_some_and(|x| x.commit != c.commit) => {}
@@ -258,18 +304,27 @@ impl Workspace {
         }
     }
 
-    /// Before a tool of which nobody knows what it will change: waits for the checkpoint of the session's turn. `Some`: so
-    /// long, in vain.
-    pub(crate) fn wait_at_gate(&self, session: &str, control: &Control<'_>) -> Result<Option<Duration>> {
-        let rows = self.rows()?;
-        let own: Vec<&Checkpoint> =
-            rows.all.iter().filter(|c| c.record.session.as_deref() == Some(session)).collect();
-        let Some(turn) = open_turn(&own).filter(|c| c.record.in_flight()) else { return Ok(None) };
+    /// Before a tool of which nobody knows what it will change: waits for the checkpoint of the session's turn.
+    pub(crate) fn wait_at_gate(&self, rows: &Rows, session: &str, control: &Control<'_>) -> Result<Gate> {
+        let own: Vec<&Checkpoint> = rows.of_session(session);
+        let Some(turn) = open_turn(&own).filter(|c| c.record.in_flight()) else { return Ok(Gate::Open) };
         let wait = Duration::from_secs(self.settings().int("gate_timeout"));
         // A capture whose process died keeps nobody waiting.
-        let (_, goes_on) = self.wait_for(&turn.record.id, wait, control)?;
-        Ok(goes_on.then_some(wait))
+        Ok(match self.wait_for(&turn.record.id, wait, control)? {
+            (_, true) => Gate::Shut(wait),
+            (_, false) => Gate::Opened,
+        })
     }
+}
+
+/// How a tool came through the gate.
+pub(crate) enum Gate {
+    /// There was nothing to wait for.
+    Open,
+    /// It waited for the checkpoint: there are other rows now.
+    Opened,
+    /// It waited so long, in vain.
+    Shut(Duration),
 }
 
 fn no_row(id: &str) -> Error {

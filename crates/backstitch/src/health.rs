@@ -1,12 +1,14 @@
 //! `verify` and `doctor`.
 
-use backstitch_store::{Edit, Expect, VerifyReport};
+use std::{collections::BTreeMap, time::Duration};
+
+use backstitch_store::{Edit, Expect, Oid, Row, VerifyReport};
 use serde_json::{Value, json};
 
 use crate::{
     error::{Code, Error, Result},
     paths,
-    record::{CHECKPOINTS, Checkpoint, OPERATIONS},
+    record::{self, CHECKPOINTS, Checkpoint, OPERATIONS, Record, State},
     workspace::{Control, Workspace},
 };
 use bstr::ByteSlice;
@@ -47,6 +49,18 @@ impl Workspace {
         let still: Vec<_> =
             report.damage.iter().filter(|d| d.oid.is_some()).map(|d| d.path.clone()).collect();
         report.damage.retain(|d| d.oid.is_some() || !healed.contains(&d.path) || still.contains(&d.path));
+        // All refs are gone, and there were some: a first row's commit is older than its ref, a later one's is not.
+        let lost = match report.refs {
+            0 => self.unlisted(&report.unnamed)?,
+            _ => Vec::new(),
+        };
+        let gone = lost.iter().any(|(record, _)| record.seq > 1);
+        if repair && gone {
+            for (record, row) in &lost {
+                store.refs().set(row, Expect::Absent)?;
+                repaired.push(record.id.clone());
+            }
+        }
         let rows = self.rows()?;
         let id = |r: &String| r.strip_prefix(CHECKPOINTS).unwrap_or(r).to_owned();
         let damage: Vec<Value> = report
@@ -62,6 +76,11 @@ impl Workspace {
             })
             .collect();
         let mut rows_damaged: Vec<Value> = Vec::new();
+        if gone && !repair {
+            for (record, row) in &lost {
+                rows_damaged.push(json!({"row": row.name, "why": format!("checkpoint {} is there, its ref is gone", record.id)}));
+            }
+        }
         for (name, why) in &rows.damaged {
             rows_damaged.push(json!({"row": name, "why": why}));
         }
@@ -119,6 +138,25 @@ impl Workspace {
         }))
     }
 
+    /// The checkpoints among commits that no ref names; of several forms of one, that which was captured.
+    fn unlisted(&self, commits: &[Oid]) -> Result<Vec<(Record, Row)>> {
+        let odb = self.odb()?;
+        let mut all: BTreeMap<String, (Record, Row)> = BTreeMap::new();
+        for commit in commits {
+            let Ok((tree, message)) = odb.commit(commit) else { continue };
+            let Ok(record) = record::decode::<Record>(message.as_bstr(), "a commit") else { continue };
+            if !crate::names::is_full_id(&record.id) {
+                continue;
+            }
+            let known = all.get(&record.id).is_some_and(|(r, _)| r.state != State::Gap);
+            if !known {
+                let row = record.row(*commit, tree);
+                all.insert(record.id.clone(), (record, row));
+            }
+        }
+        Ok(all.into_values().collect())
+    }
+
     /// Looks at everything that recording and going back stand on; `drill` restores the newest row into a scratch folder
     /// and compares.
     pub fn doctor(&self, drill: bool, control: &Control<'_>) -> Result<Value> {
@@ -151,6 +189,7 @@ impl Workspace {
                 w => Err(w.join("; ")),
             },
         );
+        add("hooks", self.complaints());
         add("rules", self.rules().map(|_| "read".to_owned()).map_err(|e| e.message));
         match self.store() {
             Err(e) => add("store", Err(e.message)),
@@ -185,6 +224,30 @@ impl Workspace {
         Ok(json!({"ok": ok, "checks": checks}))
     }
 
+    /// What hooks of agents complained of: the end of their log, where it is young.
+    fn complaints(&self) -> std::result::Result<String, String> {
+        /// So much of its end is shown.
+        const LINES: usize = 3;
+        /// Older complaints are history.
+        const YOUNG: Duration = Duration::from_secs(7 * 24 * 3600);
+        let log = self.surroundings().store_base.join("hooks.log");
+        let young = log
+            .metadata()
+            .and_then(|m| m.modified())
+            .is_ok_and(|at| at.elapsed().is_ok_and(|age| age < YOUNG));
+        if !young {
+            return Ok("no complaint within a week".to_owned());
+        }
+        let text = std::fs::read(&log).map_err(|e| format!("{}: {e}", log.display()))?;
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().filter(|l| !l.is_empty()).collect();
+        let last = lines[lines.len().saturating_sub(LINES)..].join("; ");
+        match last.is_empty() {
+            true => Ok("no complaint".to_owned()),
+            false => Err(format!("{}: {last} (the file may be deleted)", log.display())),
+        }
+    }
+
     fn drill(&self, control: &Control<'_>) -> Result<String> {
         let rows = self.rows()?;
         let newest: &Checkpoint = rows
@@ -204,7 +267,7 @@ impl Workspace {
                 d => Err(Error::new(
                     Code::Failed,
                     format!(
-                        "{d} paths differ: {}",
+                        "paths that differ ({d}): {}",
                         differ.iter().take(5).cloned().collect::<Vec<_>>().join(", ")
                     ),
                 )),

@@ -284,7 +284,7 @@ pub(crate) fn versions(
         let then: State = match entry {
             Some(e) => {
                 let dir = if e.node.is_dir() { e.dir } else { DirRef::default() };
-                (Some(Stand { node: e.node, attrs: e.attrs }), dir)
+                (Some(Stand::of(&e)), dir)
             }
             None => Default::default(),
         };
@@ -352,7 +352,7 @@ fn origin(
                     && !a.node.is_dir()
                     && cover.covers(p)
                 {
-                    gone.push((p.to_owned(), Stand { node: a.node.clone(), attrs: a.attrs.clone() }));
+                    gone.push((p.to_owned(), Stand::of(a)));
                 }
                 Ok(())
             })?;
@@ -361,7 +361,7 @@ fn origin(
             tree::walk(odb, old.files, &mut |p, e| {
                 let here = || paths::to_path(ws.root(), p).symlink_metadata().is_ok();
                 if !e.node.is_dir() && !here() {
-                    gone.push((p.to_owned(), Stand { node: e.node.clone(), attrs: e.attrs.clone() }));
+                    gone.push((p.to_owned(), Stand::of(e)));
                 }
                 Ok(())
             })?;

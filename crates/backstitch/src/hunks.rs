@@ -3,6 +3,8 @@
 //! A hunk is named by what it changes into what, and where. A name that was read from a preview means exactly that hunk;
 //! after the file has changed there it means nothing.
 
+use std::ops::Range;
+
 use bstr::{BString, ByteSlice};
 use imara_diff::{InternedInput, sources::byte_lines};
 
@@ -51,11 +53,6 @@ fn texts(item: &Item, contents: &Contents<'_>) -> Result<Option<(Vec<u8>, Vec<u8
     Ok(contents.text(path, a)?.zip(contents.text(path, b)?))
 }
 
-fn cut(lines: &[&[u8]], range: std::ops::Range<u32>) -> Lines {
-    let range = range.start as usize..range.end as usize;
-    Lines { line: range.start as u64 + 1, count: range.len() as u64, text: lines[range].concat().into() }
-}
-
 /// The parts of an item, in the order of its lines.
 pub(crate) fn of(item: &Item, contents: &Contents<'_>) -> Result<Vec<Hunk>> {
     if !item.action.changes() {
@@ -67,7 +64,8 @@ pub(crate) fn of(item: &Item, contents: &Contents<'_>) -> Result<Vec<Hunk>> {
         let (a, b): (Vec<&[u8]>, Vec<&[u8]>) =
             (old.lines_with_terminator().collect(), new.lines_with_terminator().collect());
         for h in merge::hunks(&input) {
-            let (present, wanted) = (cut(&a, h.before), cut(&b, h.after));
+            let lines = |of: &[&[u8]], at: Range<u32>| merge::cut(of, at.start as usize..at.end as usize);
+            let (present, wanted) = (lines(&a, h.before), lines(&b, h.after));
             let line = present.line.to_string();
             let id = id(&[&item.path, line.as_bytes(), &present.text, &wanted.text]);
             out.push(Hunk { id, what: "lines", present, wanted });

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Instant};
 
-use backstitch_scan::{self as scan, Found, FoundWhat, Ignored, Reason, Rules, Skip, Table};
+use backstitch_scan::{self as scan, Found, FoundWhat, Ignored, Quiet, Reason, Rules, Skip, Table};
 use backstitch_store::{Oid, Writer};
 use bstr::{BStr, BString, ByteSlice};
 
@@ -13,7 +13,9 @@ use crate::{
     paths,
     place::{Found as PlaceFound, Place},
     plan::Stand,
+    seed::Seeding,
     tree::{self, DirRef, Node, Put, Root},
+    watch,
     workspace::{Control, Workspace},
 };
 
@@ -33,6 +35,10 @@ pub(crate) struct Live {
     pub count: u64,
     pub read: (u64, u64),
     pub update: Option<scan::TableUpdate>,
+    /// What the table is to say of the watcher.
+    pub watched: Option<String>,
+    /// What looking may still add to the writer.
+    pub room: Room,
 }
 
 impl Live {
@@ -90,6 +96,8 @@ impl Live {
             count: 0,
             read: (0, 0),
             update: None,
+            watched: None,
+            room: Room::unlimited(),
         }
     }
 }
@@ -114,14 +122,14 @@ fn vouched(ws: &Workspace, table: Option<&Table>) -> bool {
     let Some(name) = words.next() else { return false };
     let Ok(store) = ws.store() else { return false };
     let now = packs(ws);
-    words.all(|w| now.iter().any(|p| p == w))
+    words.filter(|w| !w.contains(':')).all(|w| now.iter().any(|p| p == w))
         && store
             .refs()
             .get(name)
             .is_ok_and(|oid| oid.is_some_and(|oid| store.odb().is_ok_and(|odb| odb.commit(&oid).is_ok())))
 }
 
-/// Short names of the packs that have an index.
+/// Short names of the packs that have an index: the ends, which tell them apart whatever they begin with.
 pub(crate) fn packs(ws: &Workspace) -> Vec<String> {
     let Ok(store) = ws.store() else { return Vec::new() };
     let Ok(dir) = std::fs::read_dir(store.git_dir().join("objects/pack")) else { return Vec::new() };
@@ -130,7 +138,7 @@ pub(crate) fn packs(ws: &Workspace) -> Vec<String> {
         .iter()
         .filter_map(|n| n.strip_prefix("pack-")?.strip_suffix(".idx"))
         .filter(|n| names.iter().any(|o| *o == format!("pack-{n}.pack")))
-        .map(|n| n[..n.len().min(10)].to_owned())
+        .map(|n| n[n.len().saturating_sub(10)..].to_owned())
         .collect();
     out.sort();
     out
@@ -160,6 +168,8 @@ fn scan_options<'a>(
         never,
         keep_covered,
         paranoid: false,
+        quiet: None,
+        note_anew: false,
         table_vouched,
         deadline: None,
         interrupt: control.interrupt,
@@ -174,15 +184,27 @@ pub(crate) fn scan_all(
     room: Room,
     control: &Control<'_>,
 ) -> Result<Option<Live>> {
-    scan_until(ws, keep_covered, room, (None, None), control)
+    scan_until(ws, &Look { keep_covered, ..Look::default() }, room, control)
 }
 
-/// [`scan_all`] that leaves out what is not done at a deadline, and notes what changed meanwhile.
+/// How to look at the whole workspace.
+#[derive(Default)]
+pub(crate) struct Look<'a> {
+    /// What was covered stays covered.
+    pub keep_covered: bool,
+    /// Every file is read.
+    pub paranoid: bool,
+    /// What is not done by then is left out.
+    pub deadline: Option<Instant>,
+    /// Notes what changed meanwhile.
+    pub late: Option<&'a Late>,
+}
+
+/// Looks at the whole workspace as told.
 pub(crate) fn scan_until(
     ws: &Workspace,
-    keep_covered: bool,
+    look: &Look<'_>,
     room: Room,
-    (deadline, late): (Option<Instant>, Option<&Late>),
     control: &Control<'_>,
 ) -> Result<Option<Live>> {
     let rules = ws.rules()?;
@@ -191,12 +213,30 @@ pub(crate) fn scan_until(
     let writer = ws.store()?.writer()?;
     let progress = |entries: u64, _: u64| (control.progress)("looking", entries, 0);
     let mut options =
-        scan_options(ws, &rules, &never, keep_covered, vouched(ws, table.as_ref()), control, &progress);
-    options.deadline = deadline;
-    let sink = StoreSink { writer: &writer, owner: ws.owner(), room, interrupt: control.interrupt, late };
+        scan_options(ws, &rules, &never, look.keep_covered, vouched(ws, table.as_ref()), control, &progress);
+    options.deadline = look.deadline;
+    options.paranoid = look.paranoid;
+    // Asked before anything is looked at.
+    let (watched, quiet) = watch::ask(ws, table.as_ref(), &options).unzip();
+    let quiet = quiet.flatten().map(|q| if look.paranoid { q.to_be_proven() } else { q });
+    let whole = quiet.as_ref().is_none_or(Quiet::is_proof);
+    options.quiet = quiet.as_ref();
+    options.note_anew = watched.is_some() && whole;
+    let seeding = Seeding::new(&rules, table.is_none(), room.keeps_all(), control.interrupt);
+    let sink = StoreSink {
+        writer: &writer,
+        owner: ws.owner(),
+        room: &room,
+        interrupt: control.interrupt,
+        late: look.late,
+        seed: (ws.settings().flag("seed") && !look.paranoid).then_some(&seeding),
+    };
     let out = scan::scan(ws.root(), table.as_ref(), &sink, &options)?;
     if out.unbounded {
         return Ok(None);
+    }
+    if let Some(watched) = watched.as_ref().filter(|_| !out.lies.is_empty()) {
+        watch::distrust(ws, watched, &out.lies);
     }
     let Some(ids) = out.root else {
         return Err(Error::new(
@@ -217,6 +257,8 @@ pub(crate) fn scan_until(
         count: out.files + out.links,
         read: (out.read_files, out.read_bytes),
         update: out.update,
+        watched: watched.map(|w| if whole { w.proven() } else { w }.note()),
+        room,
     }))
 }
 
@@ -226,6 +268,7 @@ pub(crate) fn scan_named(
     names: &[BString],
     (base, base_count): (DirRef, u64),
     scope: &'static str,
+    room: Room,
     control: &Control<'_>,
 ) -> Result<Live> {
     let rules = ws.rules()?;
@@ -236,9 +279,10 @@ pub(crate) fn scan_named(
     let sink = StoreSink {
         writer: &writer,
         owner: ws.owner(),
-        room: Room::unlimited(),
+        room: &room,
         interrupt: control.interrupt,
         late: None,
+        seed: None,
     };
     let found = scan::scan_paths(ws.root(), names, None, &sink, &options)?;
     let (edits, skips) = to_edits(found, ws.owner());
@@ -279,6 +323,8 @@ pub(crate) fn scan_named(
         count,
         read: (0, 0),
         update: None,
+        watched: None,
+        room,
     })
 }
 
@@ -314,9 +360,10 @@ pub(crate) fn look_outside(
     let sink = StoreSink {
         writer: &live.writer,
         owner: ws.owner(),
-        room: Room::unlimited(),
+        room: &Room::unlimited(),
         interrupt: control.interrupt,
         late: None,
+        seed: None,
     };
     let relative: Vec<BString> = files.iter().map(|p| p[1..].into()).collect();
     let found = scan::scan_paths("/".as_ref(), &relative, None, &sink, &options)?;
@@ -374,9 +421,4 @@ pub(crate) fn to_edits(found: Vec<Found>, owner: (u32, u32)) -> (Vec<(BString, O
         }
     }
     (edits, skips)
-}
-
-/// Whether the node is a file or link.
-pub(crate) fn is_leaf(n: &Node) -> bool {
-    !n.is_dir()
 }

@@ -143,7 +143,8 @@ pub(crate) fn put(out: &mut Vec<u8>, lines: &[&[u8]]) {
     }
 }
 
-fn cut(lines: &[&[u8]], range: Range<usize>) -> Lines {
+/// Some of these lines.
+pub(crate) fn cut(lines: &[&[u8]], range: Range<usize>) -> Lines {
     Lines { line: range.start as u64 + 1, count: range.len() as u64, text: lines[range].concat().into() }
 }
 

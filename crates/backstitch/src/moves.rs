@@ -93,6 +93,10 @@ impl<'a> New<'a> {
         let Some(old) = old.filter(|t| t.len() >= SMALL as usize) else { return Ok(None) };
         let mut best: Option<(usize, &BString)> = None;
         for (p, o) in &self.list {
+            // What was only hashed, for want of room, is not read here.
+            if !self.odb.contains(o) {
+                continue;
+            }
             let size = self.odb.size(o)?;
             if size > TEXT_LIMIT.min(2 * old.len() as u64) || size * 2 < old.len() as u64 {
                 continue;

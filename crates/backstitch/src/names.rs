@@ -139,7 +139,8 @@ pub fn resolve<'a>(rows: &'a Rows, name: &str, session: Option<&str>) -> Result<
         return Err(Error::new(Code::StoreDamaged, format!("{r} is damaged: {why}"))
             .hint("`backstitch verify` says what is hit; the other checkpoints stay usable"));
     }
-    if let Some((s, rest)) = name.split_once('/') {
+    let slash = name.split_once('/').filter(|_| !name.starts_with("label:"));
+    if let Some((s, rest)) = slash {
         let narrowed = of(s);
         if narrowed.is_empty() {
             // Labels may hold a slash.
@@ -148,7 +149,10 @@ pub fn resolve<'a>(rows: &'a Rows, name: &str, session: Option<&str>) -> Result<
             }
             return Err(Error::new(Code::NoSuchSession, format!("there is no session {s:?} here")));
         }
-        return resolve_in(narrowed, rest, name);
+        return match resolve_in(narrowed, rest, name) {
+            Err(e) if e.code == Code::NoSuchCheckpoint => by_label(rows, name)?.ok_or(e),
+            found => found,
+        };
     }
     // A session narrows the counted forms to its line; ids and labels are found everywhere.
     if name.starts_with("turn:") || name.starts_with("prompt:") {

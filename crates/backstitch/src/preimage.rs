@@ -63,11 +63,15 @@ impl Preimages {
 /// The earliest pre-image that the line holds of each path named after row number `seq`: the first touch wins.
 pub fn earliest(odb: &Odb, line: &[&Checkpoint], seq: u64) -> Result<Preimages> {
     let mut out = Preimages::default();
+    // A later touch of a path whose first one was removed on request is not what stood there.
+    let mut forgotten: BTreeSet<BString> = BTreeSet::new();
     for c in line.iter().filter(|c| c.record.seq > seq && opens_window(c)) {
         let Some(named) = c.record.named() else { continue };
         let (root, covers) = coverage::of_checkpoint(odb, c)?;
+        forgotten.extend(covers.forgotten().map(BStr::to_owned));
         for n in named {
-            if n.is_empty() || out.paths.contains_key(&n) || !covers.covers(n.as_bstr()) {
+            let known = out.paths.contains_key(&n) || forgotten.contains(&n);
+            if n.is_empty() || known || !covers.covers(n.as_bstr()) {
                 continue;
             }
             out.note_above(odb, &root, n.as_bstr())?;
@@ -78,7 +82,7 @@ pub fn earliest(odb: &Odb, line: &[&Checkpoint], seq: u64) -> Result<Preimages> 
                         let path = paths::join(n.as_bstr(), below);
                         if e.node.is_dir() {
                             out.above.insert(path, Stand::of(e));
-                        } else if covers.covers(path.as_bstr()) {
+                        } else if covers.covers(path.as_bstr()) && !forgotten.contains(&path) {
                             out.paths.entry(path).or_insert_with(|| Some(Stand::of(e)));
                         }
                         Ok(())
@@ -187,9 +191,11 @@ impl Workspace {
         }
         plan.items.retain(|i| !items.contains_key(&i.path));
         let (list, present): (Vec<Item>, Vec<Found>) = items.into_values().unzip();
-        let touched = Plan { items: list, ..Plan::default() };
+        let mut touched = Plan { items: list, ..Plan::default() };
+        self.find_room(&mut touched, live.writer.odb())?;
         let live = self.hold(live, &touched, present)?;
         plan.items.extend(touched.items);
+        plan.unheld.extend(touched.unheld);
         plan.items.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(live)
     }

@@ -150,7 +150,7 @@ impl Workspace {
             ..Outcome::default()
         };
         if lock.is_some() {
-            let moved = self.to_trash(OpKind::Prune, moves(&gone, &old), false)?;
+            let moved = self.to_trash(OpKind::Prune, moves(&gone, &old), trash::Extra::new())?;
             out.operation = moved.operation;
             let stayed: HashSet<&str> = moved.failed.iter().map(String::as_str).collect();
             out.rows.retain(|p| !stayed.contains(p.row.record.id.as_str()));
@@ -175,35 +175,45 @@ impl Workspace {
     }
 
     /// Lets the policy act after a row was recorded: where its session has more automatic rows than are kept, and once
-    /// a day. Costs a count otherwise. A failure is a warning and never fails the capture; what another process is
-    /// pruning already is left to it.
+    /// a day, in a process of its own where one may be started. Costs a count otherwise. A failure is a warning and
+    /// never fails the capture; what another process is pruning already is left to it.
     pub(crate) fn prune_after(&self, rows: &Rows, new: &Checkpoint, lock: &CaptureLock) -> Option<String> {
         // A turn's windows are not taken while it runs; its ends are often enough.
         if matches!(new.record.kind, Kind::Tool | Kind::AgentRun | Kind::Safety) {
             return None;
         }
         let policy = Policy::of(self.settings());
-        let capped = rows
-            .all
-            .iter()
-            .filter(|c| {
-                let r = &c.record;
-                r.session == new.record.session
-                    && !matches!(r.kind, Kind::Manual | Kind::Safety)
-                    && r.retention != Retention::Forensic
-                    && !r.pinned
-            })
-            .count() as u64;
+        let own = rows.all.iter().filter(|c| c.record.session == new.record.session);
+        let capped = retention::counted(own) as u64;
         let stamp = self.store().ok()?.state_dir().join("pruned");
         let swept = std::fs::metadata(&stamp).and_then(|m| m.modified()).ok();
         let stale = swept.is_none_or(|t| SystemTime::now().duration_since(t).is_ok_and(|d| d > SWEEP));
         if capped < policy.rows && !stale {
             return None;
         }
+        if self.tends_itself() {
+            // A store that was never looked through is a new one, or has lost its caches.
+            match swept {
+                None if capped < policy.rows => drop(private_file(&stamp)),
+                _ => self.start_tending(),
+            }
+            return None;
+        }
         let done = self.prune_by_itself(&policy, lock);
         // A cache of when it was: without it the next row looks again.
         let _ = private_file(&stamp);
         done.err().map(|e| format!("old checkpoints could not be pruned: {}", e.message))
+    }
+
+    /// What [`prune_after`](Self::prune_after) left to the process that tends the store.
+    pub(crate) fn prune_when_idle(&self) -> Result<()> {
+        if self.disabled().is_some() {
+            return Ok(());
+        }
+        let lock = self.lock_capture()?;
+        self.prune_by_itself(&Policy::of(self.settings()), &lock)?;
+        let _ = private_file(&self.store()?.state_dir().join("pruned"));
+        Ok(())
     }
 
     fn prune_by_itself(&self, policy: &Policy, _lock: &CaptureLock) -> Result<()> {
@@ -218,7 +228,8 @@ impl Workspace {
         if gone.is_empty() {
             return Ok(());
         }
-        self.to_trash(OpKind::Prune, moves(&gone, &retention::operations(&facts, policy)), true)?;
+        let moves = moves(&gone, &retention::operations(&facts, policy));
+        self.to_trash(OpKind::Prune, moves, trash::automatic())?;
         Ok(())
     }
 }

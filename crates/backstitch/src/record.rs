@@ -1,6 +1,9 @@
 //! A row's record: one line of JSON in the last paragraph of its commit's message.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::{
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use backstitch_store::{Oid, Row};
 use bstr::{BStr, BString, ByteSlice};
@@ -275,6 +278,11 @@ impl Record {
         encode(&head, self)
     }
 
+    /// What the ref of the row points to, once this record is in `commit`.
+    pub(crate) fn row(&self, commit: Oid, tree: Oid) -> Row {
+        Row { name: format!("{CHECKPOINTS}{}", self.id), commit, tree, message: self.message().into() }
+    }
+
     /// Reads a row; a message of another shape is an error that names the row.
     pub fn parse(row: &Row) -> Result<Record> {
         let record: Record = decode(row.message.as_bstr(), &row.name)?;
@@ -366,8 +374,8 @@ pub fn one_line(s: &str, max: usize) -> String {
 /// A record with the objects it stands for.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
-    /// The record.
-    pub record: Record,
+    /// The record. Shared: a process reads the rows several times, and each record once.
+    pub record: Arc<Record>,
     /// The commit.
     pub commit: Oid,
     /// The root tree: `files`, `meta`, `outside`.

@@ -7,7 +7,7 @@ use bstr::{BString, ByteSlice};
 use crate::{
     error::{Code, Error, Result},
     operation::{self, Journal, OpRecord, OpState},
-    place::{self, Found, Place},
+    place::{self, Found, Place, Syncs},
     plan::{Action, Item, Progress},
     workspace::Workspace,
 };
@@ -19,7 +19,7 @@ pub(crate) fn is_pending(ws: &Workspace) -> bool {
 
 /// Looks for a journal; `None` where there is none, or where its owner is alive.
 pub(crate) fn if_needed(ws: &Workspace) -> Result<Option<String>> {
-    if !is_pending(ws) {
+    if !(is_pending(ws) || ws.has_store() && operation::has_unfinished(ws)) {
         return Ok(None);
     }
     match ws.store()?.lock_exclusive("workspace", Duration::ZERO) {
@@ -32,6 +32,8 @@ pub(crate) fn if_needed(ws: &Workspace) -> Result<Option<String>> {
 /// The same for a caller who holds the workspace's lock alone.
 pub(crate) fn locked(ws: &Workspace) -> Result<Option<String>> {
     let file = operation::journal_file(ws)?;
+    // It names nothing that was begun, and costs a name only: whoever may write here removes it.
+    let _ = operation::drop_unfinished(&file);
     let Ok(bytes) = std::fs::read(&file) else { return Ok(None) };
     let journal: Journal = serde_json::from_slice(&bytes).map_err(|e| {
         Error::new(Code::StoreDamaged, format!("{}: the journal cannot be read: {e}", file.display()))
@@ -137,6 +139,7 @@ pub(crate) fn roll_back(
         }
         more
     };
+    place.syncs = Syncs::of(&back);
     operation::apply(&mut place, &mut back, &loosened, 1, &quiet)?;
     for i in back.iter().filter(|i| i.reason.as_deref() != Some("already")) {
         if i.result != Progress::Done

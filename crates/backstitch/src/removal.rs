@@ -9,6 +9,7 @@ use crate::{
     error::{Code, Error, Result},
     record::{self, CHECKPOINTS, Checkpoint},
     session::{SessionRecord, no_session, open_turn, session_ref},
+    trash,
     workspace::{Control, Workspace},
 };
 
@@ -38,9 +39,8 @@ impl Workspace {
     /// where another session was forked from it; `conflict` for a pinned row. Nothing is moved then.
     pub fn session_delete(&self, session: &str, force: bool) -> Result<(String, Vec<String>)> {
         let rows = self.rows()?;
-        let own: Vec<&Checkpoint> =
-            rows.all.iter().filter(|c| c.record.session.as_deref() == Some(session)).collect();
-        let mut records = self.session_records()?;
+        let own = rows.of_session(session);
+        let records = self.session_records()?;
         if own.is_empty() {
             return Err(match records.get(session).filter(|s| !s.was_deleted() && !s.ended) {
                 Some(_) => Error::new(
@@ -53,12 +53,23 @@ impl Workspace {
         }
         self.refuse_in_use(session, &own, &records, force)?;
         let ids = own.iter().map(|c| c.record.id.clone()).collect();
-        let operation = self.delete(&own)?;
-        if let Some(mut s) = records.remove(session).filter(|s| !s.was_deleted()) {
-            s.extra.insert("deleted".to_owned(), true.into());
-            self.write_session(&s)?;
+        let is_marked = records.get(session).is_some_and(|s| !s.was_deleted());
+        let said = is_marked.then(|| (trash::OF_SESSION.to_owned(), session.into()));
+        let operation = self.delete_as(&own, said.into_iter().collect())?;
+        if is_marked {
+            self.mark_deleted(session, true)?;
         }
         Ok((operation, ids))
+    }
+
+    /// Says in the record of a session, if it has one, whether it was deleted as a whole.
+    pub(crate) fn mark_deleted(&self, session: &str, deleted: bool) -> Result<()> {
+        let Some(mut s) = self.session_records()?.remove(session) else { return Ok(()) };
+        match deleted {
+            true => s.extra.insert(SessionRecord::DELETED.to_owned(), true.into()),
+            false => s.extra.remove(SessionRecord::DELETED),
+        };
+        self.write_session(&s)
     }
 
     /// A session that somebody stands on is not removed.
@@ -88,7 +99,10 @@ impl Workspace {
         if !forks.is_empty() {
             return Err(Error::new(
                 Code::Conflict,
-                format!("{} sessions were forked from {session:?}", forks.len()),
+                match forks.len() {
+                    1 => format!("a session was forked from {session:?}"),
+                    n => format!("{n} sessions were forked from {session:?}"),
+                },
             )
             .list(forks)
             .hint(
@@ -107,8 +121,7 @@ impl Workspace {
     pub fn session_purge(&self, session: &str, force: bool, control: &Control<'_>) -> Result<Purged> {
         let lock = self.lock_operation()?;
         let rows = self.rows()?;
-        let own: Vec<&Checkpoint> =
-            rows.all.iter().filter(|c| c.record.session.as_deref() == Some(session)).collect();
+        let own = rows.of_session(session);
         self.refuse_in_use(session, &own, &self.session_records().unwrap_or_default(), force)?;
         if let Some(p) = own.iter().find(|c| c.record.pinned && !force) {
             return Err(Error::new(Code::Conflict, format!("checkpoint {} is pinned", p.record.id))

@@ -1,6 +1,6 @@
 //! `restore`: the covered paths become what a checkpoint holds.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use backstitch_scan::{self as scan, Found, FoundWhat, Skip};
 use bstr::{BStr, BString, ByteSlice};
@@ -16,7 +16,7 @@ use crate::{
     plan::{self, Action, Item, Plan, Scope, Sides, Stand},
     preimage::Known,
     record::{Checkpoint, State},
-    tree::{self, DirRef, Node, Put},
+    tree::{self, DirRef, Put},
     workspace::{Control, Rows, Workspace, incarnation},
 };
 
@@ -67,7 +67,6 @@ impl Workspace {
             _shared = self.lock_capture()?;
             exclusive = None;
         } else {
-            self.check_room()?;
             exclusive = Some(self.lock_operation_with(&self.elsewhere(target, options)?)?);
         }
         let rows = self.rows()?;
@@ -132,15 +131,16 @@ impl Workspace {
         if options.no_safety {
             keep_unheld(&odb, &rows, &mut plan)?;
         }
-        let name = operation::describe_target(target);
-        let digest = plan.digest(&name);
-        if let Some(wanted) = options.plan.as_ref().filter(|w| **w != digest) {
-            return Err(Error::new(
-                Code::PlanChanged,
-                format!("the plan is no longer {wanted}: the disk has changed since"),
-            )
-            .hint("look at the new plan with --dry-run; nothing was changed"));
+        // Trees with contents that are nowhere are good for a plan only.
+        let live = Some(live).filter(|l| !l.room.was_passed());
+        match &live {
+            Some(live) => self.find_room(&mut plan, live.writer.odb())?,
+            None => self.find_room(&mut plan, &self.odb()?)?,
         }
+        // What is kept for want of a row or of room keeps the folders it is in.
+        plan::settle(&mut plan, &|p: &BStr| live_coverage.has_skip_below(p));
+        let name = operation::describe_target(target);
+        let digest = plan.agreed(&name, options.plan.as_deref())?;
         if exclusive.is_none() {
             operation::check_contents(&odb, &plan)?;
         }
@@ -151,36 +151,31 @@ impl Workspace {
             }
         }
         match exclusive {
-            None => Ok(Outcome {
-                operation: None,
-                dry_run: true,
-                plan: digest,
-                target: name,
-                safety: None,
-                verified: false,
-                partial: operation::is_partial(&plan.items),
-                items: plan.items,
-                takes_back: Vec::new(),
-                warnings: Vec::new(),
-            }),
-            Some(lock) => operation::run(
-                self,
-                Request {
-                    kind: OpKind::Restore,
-                    target: name,
-                    inverts: None,
-                    session: options.session.clone(),
-                    plan,
-                    live,
-                    listed_safety: !options.no_safety,
-                    takes_back: Vec::new(),
-                    narrowed: false,
-                    privileged: options.privileged,
-                    lock: &lock,
-                    rows: &rows,
-                    control,
-                },
-            ),
+            None => Ok(Outcome::preview(plan.items, digest, name, Vec::new())),
+            Some(lock) => {
+                let live = match live.filter(|_| plan.unheld.is_empty()) {
+                    Some(live) => live,
+                    None => self.live_of(&rows, &plan, plan.present())?,
+                };
+                operation::run(
+                    self,
+                    Request {
+                        kind: OpKind::Restore,
+                        target: name,
+                        inverts: None,
+                        session: options.session.clone(),
+                        plan,
+                        live,
+                        listed_safety: !options.no_safety,
+                        takes_back: Vec::new(),
+                        narrowed: false,
+                        privileged: options.privileged,
+                        lock: &lock,
+                        rows: &rows,
+                        control,
+                    },
+                )
+            }
         }
     }
 
@@ -206,24 +201,36 @@ impl Workspace {
             return Err(Error::io(self.root(), std::io::Error::from(std::io::ErrorKind::NotFound))
                 .hint("create the folder first; the checkpoints are safe"));
         }
+        self.refuse_replaced([target], options.replaced)
+    }
+
+    /// What was recorded of a folder that stood here before is not put into the present one, unless that is empty
+    /// (SEMANTICS 24).
+    ///
+    /// # Errors
+    /// `replaced-workspace`, naming the first such row.
+    pub(crate) fn refuse_replaced<'a>(
+        &self,
+        rows: impl IntoIterator<Item = &'a Checkpoint>,
+        replaced: bool,
+    ) -> Result<()> {
         let now = incarnation(self.root())?;
-        if now != r.incarnation && !options.replaced {
-            let empty =
-                std::fs::read_dir(self.root()).map_err(|e| Error::io(self.root(), e))?.next().is_none();
-            if !empty {
-                return Err(Error::new(
-                    Code::ReplacedWorkspace,
-                    format!(
-                        "{} is not the folder that checkpoint {} was made of",
-                        self.root().display(),
-                        r.id
-                    ),
-                )
-                .at(self.root())
-                .hint("restore into an empty folder, or say --replaced"));
-            }
+        let Some(old) = rows.into_iter().find(|c| c.record.incarnation != now).filter(|_| !replaced) else {
+            return Ok(());
+        };
+        if std::fs::read_dir(self.root()).map_err(|e| Error::io(self.root(), e))?.next().is_none() {
+            return Ok(());
         }
-        Ok(())
+        Err(Error::new(
+            Code::ReplacedWorkspace,
+            format!(
+                "{} is not the folder that checkpoint {} was made of",
+                self.root().display(),
+                old.record.id
+            ),
+        )
+        .at(self.root())
+        .hint("go back in an empty folder, or say --replaced; nothing was changed"))
     }
 
     /// The present state, as far as this restore needs it.
@@ -247,7 +254,7 @@ impl Workspace {
         }
         if !self.is_wide(rows)
             && target.record.scope == "workspace"
-            && let Some(live) = live::scan_all(self, false, crate::capture::Room::unlimited(), control)?
+            && let Some(live) = live::scan_all(self, false, self.room_to_look()?, control)?
         {
             return Ok(live);
         }
@@ -257,7 +264,7 @@ impl Workspace {
             None => {
                 let mut all = Vec::new();
                 tree::walk(&odb, target_files, &mut |p, e| {
-                    if live::is_leaf(&e.node) {
+                    if !e.node.is_dir() {
                         all.push(p.to_owned());
                     }
                     Ok(())
@@ -321,45 +328,38 @@ impl Workspace {
         if probe.is_empty() {
             return Ok(());
         }
-        let wanted: Vec<BString> = plan
-            .items
+        let probe: HashSet<&BString> = probe.iter().collect();
+        let wanted: Vec<BString> =
+            plan.items.iter().map(|i| &i.path).filter(|p| probe.contains(p)).cloned().collect();
+        let missed: HashMap<BString, &'static str> = live
+            .skips
             .iter()
-            .filter(|i| {
-                i.action.changes() && probe.binary_search_by(|p| p.as_bstr().cmp(i.path.as_bstr())).is_ok()
-                    || probe.contains(&i.path)
-            })
-            .map(|i| i.path.clone())
+            .filter(|s| !s.reason.by_rule())
+            .map(|s| (s.path.clone(), s.reason.as_str()))
             .collect();
         let found = look_at(self, &wanted, live, control)?;
         let owner = self.owner();
         let mut stands: HashMap<BString, std::result::Result<Option<Stand>, String>> = HashMap::new();
         let mut edits = Vec::new();
         for f in found {
-            let stand = match &f.what {
-                FoundWhat::Leaf { stat, id, xattrs } => {
-                    let (node, attrs) = tree::leaf(stat, *id, xattrs.as_ref(), owner);
-                    edits.push((
-                        f.path.clone(),
-                        Some(Put { node: node.clone(), attrs: attrs.clone(), dir: None }),
-                    ));
-                    Ok(Some(Stand { node, attrs }))
-                }
+            let seen = match &f.what {
+                FoundWhat::Leaf { stat, id, xattrs } => Ok(Some((stat, *id, xattrs))),
                 FoundWhat::Dir { stat, xattrs, .. } => {
-                    let (node, attrs) = tree::leaf(
-                        stat,
-                        backstitch_store::Oid::null(gix_hash::Kind::Sha1),
-                        xattrs.as_ref(),
-                        owner,
-                    );
-                    edits.push((
-                        f.path.clone(),
-                        Some(Put { node: node.clone(), attrs: attrs.clone(), dir: None }),
-                    ));
-                    Ok(Some(Stand { node, attrs }))
+                    Ok(Some((stat, backstitch_store::Oid::null(gix_hash::Kind::Sha1), xattrs)))
                 }
                 FoundWhat::Absent => Ok(None),
                 FoundWhat::Skip(Skip { reason, .. }) => Err(reason.as_str().to_owned()),
             };
+            let stand = seen.map(|seen| {
+                seen.map(|(stat, id, xattrs)| {
+                    let (node, attrs) = tree::leaf(stat, id, xattrs.as_ref(), owner);
+                    Stand { node, attrs }
+                })
+            });
+            if let Ok(Some(Stand { node, attrs })) = &stand {
+                let put = Put { node: node.clone(), attrs: attrs.clone(), dir: None };
+                edits.push((f.path.clone(), Some(put)));
+            }
             stands.insert(f.path, stand);
         }
         plan.items = std::mem::take(&mut plan.items)
@@ -370,6 +370,18 @@ impl Workspace {
                     if from.as_ref().is_some_and(|s| s.node.is_dir()) && !i.becomes_dir() {
                         i.leave(Action::Conflict, "not-empty");
                         return Some(i);
+                    }
+                    // A directory here and there, of which nobody knows what else is in it by now.
+                    if let Some(why) = missed.get(&i.path)
+                        && from.as_ref().is_some_and(|s| s.node.is_dir())
+                    {
+                        return match Item::transition(i.path.clone(), from, i.to) {
+                            None => Some(Item::keep(i.path, Action::Keep, why)),
+                            Some(mut changed) => {
+                                changed.reason = Some((*why).to_owned());
+                                Some(changed)
+                            }
+                        };
                     }
                     Item::transition(i.path, from, i.to)
                 }
@@ -387,7 +399,7 @@ impl Workspace {
 
 /// Looks at named paths. What could not be looked at is not taken for what an earlier row carries there.
 fn named(ws: &Workspace, list: &[BString], base: (DirRef, u64), control: &Control<'_>) -> Result<Live> {
-    let mut live = live::scan_named(ws, list, base, "paths", control)?;
+    let mut live = live::scan_named(ws, list, base, "paths", ws.room_to_look()?, control)?;
     let mut unknown: Vec<(BString, Option<Put>)> =
         live.skips.iter().filter(|s| list.contains(&s.path)).map(|s| (s.path.clone(), None)).collect();
     // Nor is a folder above them that is gone: the topmost of those, with all that the row carries below.
@@ -410,13 +422,20 @@ fn named(ws: &Workspace, list: &[BString], base: (DirRef, u64), control: &Contro
     Ok(live)
 }
 
-fn look_at(ws: &Workspace, paths: &[BString], live: &Live, control: &Control<'_>) -> Result<Vec<Found>> {
+/// Reads named paths, whatever rules and limits say of them.
+pub(crate) fn look_at(
+    ws: &Workspace,
+    paths: &[BString],
+    live: &Live,
+    control: &Control<'_>,
+) -> Result<Vec<Found>> {
     let sink = crate::capture::StoreSink {
         writer: &live.writer,
         owner: ws.owner(),
-        room: crate::capture::Room::unlimited(),
+        room: &live.room,
         interrupt: control.interrupt,
         late: None,
+        seed: None,
     };
     let unlimited = scan::Limits {
         new_file: u64::MAX,
@@ -436,6 +455,8 @@ fn look_at(ws: &Workspace, paths: &[BString], live: &Live, control: &Control<'_>
         never: &never,
         keep_covered: false,
         paranoid: true,
+        quiet: None,
+        note_anew: false,
         table_vouched: false,
         deadline: None,
         interrupt: control.interrupt,
@@ -445,25 +466,29 @@ fn look_at(ws: &Workspace, paths: &[BString], live: &Live, control: &Control<'_>
 }
 
 /// Without a safety row, only what a listed row holds may be overwritten or deleted.
-fn keep_unheld(odb: &backstitch_store::Odb, rows: &Rows, plan: &mut Plan) -> Result<()> {
-    for i in &mut plan.items {
-        let Some(Stand { node, .. }) = i.from.as_ref().filter(|_| i.action.changes()) else { continue };
-        let Some(oid) = node.oid() else { continue };
-        if i.action == Action::Mode {
-            continue;
+pub(crate) fn keep_unheld(odb: &backstitch_store::Odb, rows: &Rows, plan: &mut Plan) -> Result<()> {
+    let content = |i: &Item| i.from.as_ref().and_then(|s| s.node.oid());
+    let mut unheld: Vec<&mut Item> = plan
+        .items
+        .iter_mut()
+        .filter(|i| i.action.changes() && i.action != Action::Mode && content(i).is_some())
+        .collect();
+    for c in rows.all.iter().rev() {
+        if unheld.is_empty() {
+            break;
         }
-        let mut held = false;
-        for c in rows.all.iter().rev() {
-            let root = tree::Root::read(odb, &c.tree)?;
+        let root = tree::Root::read(odb, &c.tree)?;
+        let mut left = Vec::with_capacity(unheld.len());
+        for i in unheld {
             let there = root.find(odb, i.path.as_bstr())?;
-            if there.is_some_and(|e| !matches!(e.node, Node::Dir { .. }) && e.node.oid() == Some(oid)) {
-                held = true;
-                break;
+            if !there.is_some_and(|e| !e.node.is_dir() && e.node.oid() == content(i)) {
+                left.push(i);
             }
         }
-        if !held {
-            i.leave(Action::Keep, "no-safety");
-        }
+        unheld = left;
+    }
+    for i in unheld {
+        i.leave(Action::Keep, "no-safety");
     }
     Ok(())
 }

@@ -32,7 +32,7 @@ pub struct Policy {
     pub days: u64,
     /// Days of rows of the class `short`.
     pub short_days: u64,
-    /// Automatic rows kept per session.
+    /// Automatic rows kept per session; what lies inside a turn goes with its turn, and does not count.
     pub rows: u64,
 }
 
@@ -97,6 +97,21 @@ pub struct Facts<'a> {
 /// Made by a host, not by a person, and not for a restore.
 fn is_automatic(c: &Checkpoint) -> bool {
     !matches!(c.record.kind, Kind::Manual | Kind::Safety)
+}
+
+/// A window of a tool or a sub-agent's end inside a turn: it is as good as the rows of its turn, and goes with them.
+fn is_inside_turn(c: &Checkpoint) -> bool {
+    matches!(c.record.kind, Kind::Tool | Kind::AgentRun) && c.record.turn.is_some()
+}
+
+/// May go where a session has too many, and counts as one of them unless it is [inside a turn](is_inside_turn).
+fn is_capped(c: &Checkpoint) -> bool {
+    is_automatic(c) && !c.record.pinned && c.record.retention != Retention::Forensic
+}
+
+/// How many of these rows of one session the cap counts; its first row is one of them here.
+pub(crate) fn counted<'a>(own: impl Iterator<Item = &'a Checkpoint>) -> usize {
+    own.filter(|c| is_capped(c) && !is_inside_turn(c)).count()
 }
 
 fn age_is_over(now_ms: i64, since_ms: i64, days: u64) -> bool {
@@ -205,15 +220,23 @@ pub fn select<'a>(facts: &Facts<'a>, policy: &Policy) -> Vec<(&'a Checkpoint, Wh
         }
         // Protected rows count, and are not taken.
         let first = own.first().map(|c| c.record.id.as_str());
-        let capped: Vec<&Checkpoint> = left
-            .iter()
-            .copied()
-            .filter(|c| is_automatic(c) && !c.record.pinned && c.record.retention != Retention::Forensic)
-            .filter(|c| Some(c.record.id.as_str()) != first)
-            .collect();
-        let excess = capped.len().saturating_sub(usize::try_from(policy.rows).unwrap_or(usize::MAX));
         let free = |c: &&Checkpoint| !keep.contains(c.record.id.as_str());
-        out.extend(capped.into_iter().filter(free).take(excess).map(|c| (c, Why::Cap)));
+        let capped: Vec<&Checkpoint> =
+            left.iter().copied().filter(|c| is_capped(c) && Some(c.record.id.as_str()) != first).collect();
+        let ends: Vec<&Checkpoint> = capped.iter().copied().filter(|c| !is_inside_turn(c)).collect();
+        let excess = ends.len().saturating_sub(usize::try_from(policy.rows).unwrap_or(usize::MAX));
+        let going: HashSet<&str> =
+            ends.into_iter().filter(free).take(excess).map(|c| c.record.id.as_str()).collect();
+        // Windows as old as the newest of these have lost their turns.
+        let edge = capped.iter().rposition(|c| going.contains(c.record.id.as_str())).map_or(0, |n| n + 1);
+        out.extend(
+            capped[..edge]
+                .iter()
+                .copied()
+                .filter(|c| going.contains(c.record.id.as_str()) || is_inside_turn(c))
+                .filter(free)
+                .map(|c| (c, Why::Cap)),
+        );
         let safety: Vec<&Checkpoint> =
             left.iter().copied().filter(|c| c.record.kind == Kind::Safety).collect();
         let older = safety.len().saturating_sub(SAFETY_ROWS);

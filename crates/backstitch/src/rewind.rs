@@ -11,13 +11,13 @@ use crate::{
     live, moves,
     operation::{self, OpKind, Outcome, Request},
     place::{Found, Place},
-    plan::{Action, Item, Plan, Progress, Scope, Stand},
+    plan::{Action, Item, Plan, Scope, Stand},
     preimage,
     record::Kind,
     roots::Meant,
     session,
     tree::{self, DirRef},
-    undo::{OnConflict, Resolve, conflicts, first, inverse},
+    undo::{OnConflict, Resolve, inverse, refuse_conflicts},
     workspace::{Control, Rows, Workspace},
 };
 
@@ -50,6 +50,8 @@ pub struct Options {
     pub privileged: bool,
     /// Also while another session has a tool window open.
     pub force: bool,
+    /// Also of turns in a folder that stood at this path before.
+    pub replaced: bool,
     /// Also files outside the workspace that the session changed.
     pub outside: bool,
     /// Where lines clash in a merge, put both sides into the file, between conflict markers.
@@ -78,8 +80,8 @@ fn turn_of(
         };
     }
     let c = crate::names::resolve(rows, to, Some(session))?;
+    let of_line = line.iter().any(|x| x.record.id == c.record.id);
     if kind == OpKind::Revert {
-        let of_line = line.iter().any(|x| x.record.id == c.record.id);
         return c.record.turn.filter(|_| of_line).ok_or_else(|| {
             Error::new(
                 Code::NoSuchCheckpoint,
@@ -88,7 +90,8 @@ fn turn_of(
             .hint(format!("`backstitch session show {session}` lists its turns"))
         });
     }
-    match (c.record.kind, c.record.turn) {
+    // A row of another line is only a time: its turns have numbers of their own.
+    match (c.record.kind, c.record.turn.filter(|_| of_line)) {
         (Kind::Prompt, Some(n)) => Ok(n),
         // The state after a turn: the next one is the first to go.
         (Kind::Turn, Some(n)) => Ok(n + 1),
@@ -160,6 +163,8 @@ impl Workspace {
         takes_back.sort_unstable();
         takes_back.dedup();
         refuse_damaged(&rows, &line, turn)?;
+        let taken = |c: &&crate::record::Checkpoint| c.record.turn.is_some_and(|t| turns.contains(&t));
+        self.refuse_replaced(line.iter().copied().filter(taken), options.replaced)?;
         let odb = self.odb()?;
         let (mut sums, mut loose) =
             attribution::sum(&odb, &rows, &sessions, &self.operations()?, &id, &turns)?;
@@ -203,7 +208,7 @@ impl Workspace {
                 }
                 None => return false,
             };
-            done.push(Item { result: Progress::Done, ..made });
+            done.push(made);
             true
         };
         for (path, s) in &sums {
@@ -211,7 +216,9 @@ impl Workspace {
             if !add(path, s.from(), s.left(), mixed && how.merge) {
                 continue;
             }
-            if s.shared {
+            if s.forgotten {
+                fixed.insert(path.clone(), (Action::Keep, crate::forget::FORGOTTEN));
+            } else if s.shared {
                 fixed.insert(path.clone(), (Action::Conflict, "shared"));
             } else if mixed && !how.merge {
                 fixed.insert(path.clone(), (Action::Conflict, "changed-between"));
@@ -233,7 +240,7 @@ impl Workspace {
         let (mut plan, mut present) = inverse(&mut place, done, &how)?;
         let mut live = match self.is_wide(&rows) {
             true => None,
-            false => live::scan_all(self, true, crate::capture::Room::unlimited(), control)?,
+            false => live::scan_all(self, true, self.room_to_look()?, control)?,
         };
         let whole = match (&live, rows.newest()) {
             (Some(live), _) => live.files,
@@ -266,11 +273,7 @@ impl Workspace {
             let seen = Seen { odb: live.writer.odb(), rows: &rows, live: live.files, sums: &sums };
             seen.moved(&mut place, &mut plan, &mut present, &fixed, &how)?;
         }
-        for i in plan
-            .items
-            .iter_mut()
-            .filter(|i| i.action != Action::Keep || i.reason.as_deref() != Some("already"))
-        {
+        for i in plan.items.iter_mut().filter(|i| i.reason.as_deref() != Some("already")) {
             match fixed.get(&i.path) {
                 Some((Action::Conflict, _)) if options.on_conflict == OnConflict::Overwrite => {}
                 Some((action, why)) => {
@@ -290,45 +293,26 @@ impl Workspace {
         }
         self.keep_out_of_repositories(&mut plan)?;
         leave_outside(&mut plan, options.outside);
-        crate::plan::settle(&mut plan, &|_| false);
+        self.add_missing_parents(&mut place, &rows, &mut plan, &mut present)?;
+        if options.no_safety {
+            crate::restore::keep_unheld(&odb, &rows, &mut plan)?;
+        }
+        // Trees with contents that are nowhere are good for a plan only.
+        let live = live.filter(|l| !l.room.was_passed());
+        self.find_room(&mut plan, live.as_ref().map_or(&odb, |l| l.writer.odb()))?;
+        crate::plan::settle_on_disk(self.root(), &mut plan);
         let target = match kind {
             OpKind::Revert => format!("{id}/turn:{turn}"),
             _ => format!("{id}/prompt:{turn}"),
         };
-        let conflicts = conflicts(&plan);
-        if options.on_conflict == OnConflict::Refuse && !conflicts.is_empty() {
-            return Err(Error::new(
-                Code::Conflict,
-                format!("{} paths are not as the session left them: {}", conflicts.len(), first(&conflicts)),
-            )
-            .at_bytes(conflicts[0].as_str())
-            .list(conflicts)
-            .hint("--on-conflict keep leaves them alone and takes back the rest; nothing was changed"));
+        if options.on_conflict == OnConflict::Refuse {
+            refuse_conflicts(&plan, "paths are not as the session left them", "takes back")?;
         }
-        let digest = plan.digest(&target);
-        if let Some(wanted) = options.plan.as_ref().filter(|w| **w != digest) {
-            return Err(Error::new(
-                Code::PlanChanged,
-                format!("the plan is no longer {wanted}: the disk has changed since"),
-            )
-            .hint("look at the new plan with --dry-run; nothing was changed"));
-        }
+        let digest = plan.agreed(&target, options.plan.as_deref())?;
         if options.dry_run {
-            return Ok(Outcome {
-                operation: None,
-                dry_run: true,
-                plan: digest,
-                target,
-                safety: None,
-                verified: false,
-                partial: operation::is_partial(&plan.items),
-                items: plan.items,
-                takes_back,
-                warnings: Vec::new(),
-            });
+            return Ok(Outcome::preview(plan.items, digest, target, takes_back));
         }
-        self.check_room()?;
-        let live = match live {
+        let live = match live.filter(|_| plan.unheld.is_empty()) {
             Some(live) => self.hold(live, &plan, present)?,
             None => self.live_of(&rows, &plan, present)?,
         };
@@ -367,8 +351,10 @@ pub(crate) fn refuse_damaged(rows: &Rows, line: &[&crate::record::Checkpoint], t
 
 /// Files outside the workspace are changed only where they were asked for (SEMANTICS 19).
 pub(crate) fn leave_outside(plan: &mut Plan, asked: bool) {
-    let settled = |i: &Item| i.action == Action::Keep && i.reason.as_deref() == Some("already");
-    for i in plan.items.iter_mut().filter(|i| !asked && i.is_outside() && !settled(i)) {
+    if asked {
+        return;
+    }
+    for i in plan.items.iter_mut().filter(|i| i.is_outside() && i.reason.as_deref() != Some("already")) {
         i.leave(Action::Skip, "outside");
     }
 }
@@ -377,23 +363,28 @@ pub(crate) fn leave_outside(plan: &mut Plan, asked: bool) {
 pub(crate) fn refuse_open(rows: &Rows, own: Option<&str>) -> Result<()> {
     const LIVE_MS: i64 = 3_600_000;
     let now = crate::record::now_ms();
-    let mut ids: Vec<&str> =
-        rows.all.iter().filter_map(|c| c.record.session.as_deref()).filter(|s| Some(*s) != own).collect();
-    ids.sort_unstable();
-    ids.dedup();
-    for id in ids {
-        let of: Vec<&crate::record::Checkpoint> =
-            rows.all.iter().filter(|c| c.record.session.as_deref() == Some(id)).collect();
-        let Some(last) = of.last() else { continue };
-        let open = last.record.kind == Kind::Tool
-            && last.record.phase.as_deref() == Some("before")
-            && now - last.record.created_ms < LIVE_MS;
-        if open {
-            return Err(Error::new(Code::Busy, format!("session {id:?} has a tool window open"))
-                .hint("wait until its tool has ended, or say --force"));
+    let mut open: BTreeMap<&str, Vec<&crate::record::Record>> = BTreeMap::new();
+    for r in rows.all.iter().map(|c| &c.record) {
+        let Some(id) = r.session.as_deref().filter(|s| Some(*s) != own) else { continue };
+        let of = open.entry(id).or_default();
+        match (r.kind, r.phase.as_deref()) {
+            (Kind::Tool, Some("before")) => of.push(r),
+            (Kind::Tool, _) if r.call.is_some() => of.retain(|b| b.call != r.call),
+            (Kind::Tool, _) => {
+                if let Some(n) = of.iter().rposition(|b| b.call.is_none()) {
+                    of.remove(n);
+                }
+            }
+            // What was not ended before its turn was, or before the next one, is not waited for.
+            (Kind::Prompt | Kind::Turn | Kind::SessionStart, _) => of.clear(),
+            _ => {}
         }
     }
-    Ok(())
+    match open.iter().find(|(_, of)| of.iter().any(|b| now - b.created_ms < LIVE_MS)) {
+        Some((id, _)) => Err(Error::new(Code::Busy, format!("session {id:?} has a tool window open"))
+            .hint("wait until its tool has ended, or say --force")),
+        None => Ok(()),
+    }
 }
 
 /// What is needed to find where paths went.

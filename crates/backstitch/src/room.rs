@@ -3,25 +3,91 @@
 
 use std::{path::Path, time::Duration};
 
-use backstitch_store::{Care, Oid};
+use backstitch_store::{Care, Odb, Oid};
+use bstr::ByteSlice;
 
 use crate::{
+    capture::Room,
     error::{Code, Error, Result},
     operation::OpKind,
+    paths,
+    place::Place,
+    plan::{Action, Item, Plan, Stand},
     record::{self, Checkpoint, TRASH},
     retention::{self, Facts},
     settings::show_bytes,
     trash,
+    tree::Node,
     workspace::{Control, Workspace},
 };
 
 /// Free bytes for this user; none where the file system does not say.
-fn free(dir: &Path) -> Option<u64> {
+pub(crate) fn free(dir: &Path) -> Option<u64> {
     rustix::fs::statvfs(dir).ok().map(|v| v.f_bavail.saturating_mul(v.f_frsize))
 }
 
+/// The reason of a path that is kept because its present bytes can be neither copied nor moved into the store.
+pub(crate) const NO_ROOM: &str = "no-room";
+
+/// What a person should know of paths that were kept for want of room.
+pub(crate) fn warning(items: &[Item]) -> Option<String> {
+    let mut kept = items.iter().filter(|i| i.reason.as_deref() == Some(NO_ROOM));
+    let first = kept.next()?.path.to_str_lossy();
+    let paths = match kept.count() {
+        0 => format!("{first} was kept"),
+        n => format!("{first} and {n} more were kept"),
+    };
+    Some(format!(
+        "{paths}: free disk space is below the floor, and the present bytes can be neither copied nor moved into the \
+         store; free some space, or lower `free_floor`, and do it again"
+    ))
+}
+
 impl Workspace {
-    /// The floor of free disk space.
+    /// Bytes that may be written before the floor of free disk space is met.
+    pub(crate) fn above_floor(&self) -> Result<u64> {
+        let floor = self.settings().int("free_floor");
+        Ok(free(self.store()?.dir()).map_or(u64::MAX, |free| free.saturating_sub(floor)))
+    }
+
+    /// What an operation's look at the present may add. The floor refuses no operation: what does not fit is only hashed.
+    pub(crate) fn room_to_look(&self) -> Result<Room> {
+        Ok(Room::then_hashing(self.above_floor()?))
+    }
+
+    /// Decides where the present bytes of the plan's paths will be (SEMANTICS 14): in the store while there is room above
+    /// the floor, else in `parked/`, moved there when they are replaced or deleted. What can be neither is kept. `odb`
+    /// sees what was stored already. The caller settles the plan afterwards.
+    pub(crate) fn find_room(&self, plan: &mut Plan, odb: &Odb) -> Result<()> {
+        let mut room = self.above_floor()?;
+        let size = |i: &Item| {
+            let is_file = |s: &Stand| matches!(s.node, Node::File { .. });
+            let path = paths::to_path(self.root(), i.path.as_bstr());
+            let known = i.from.as_ref().is_some_and(is_file);
+            known.then(|| path.symlink_metadata().map_or(0, |m| m.len()))
+        };
+        if plan.items.iter().filter_map(size).sum::<u64>() <= room {
+            return Ok(());
+        }
+        let mut place = Place::of(self, "plan")?;
+        for i in &mut plan.items {
+            let Some(bytes) = size(i) else { continue };
+            if i.from.as_ref().and_then(|s| s.node.oid()).is_none_or(|oid| odb.holds_copy(&oid)) {
+                continue;
+            }
+            if bytes <= room {
+                room -= bytes;
+                continue;
+            }
+            plan.unheld.insert(i.path.clone());
+            if i.action.changes() && !place.can_park(i.path.as_bstr()) {
+                i.leave(Action::Keep, NO_ROOM);
+            }
+        }
+        Ok(())
+    }
+
+    /// The floor of free disk space, for recording.
     ///
     /// # Errors
     /// `over-budget`.
@@ -53,13 +119,17 @@ impl Workspace {
     pub(crate) fn ensure_room(&self, control: &Control<'_>) -> Result<()> {
         let store = self.store()?;
         let budget = self.settings().int("budget");
-        let used = || Ok::<u64, Error>(self.used()?.0);
+        let used = || Ok::<u64, Error>(store.used()?);
         let lack = |used: u64| {
             let floor = self.settings().int("free_floor");
             let below = free(store.dir()).map_or(0, |f| floor.saturating_sub(f));
             let over = if used < budget { 0 } else { used - budget + 1 };
             over.max(below)
         };
+        // Measured only where what was added up since the last time is too much.
+        if lack(store.used_at_most()?) == 0 {
+            return Ok(());
+        }
         let need = lack(used()?);
         if need == 0 {
             return Ok(());
@@ -91,11 +161,11 @@ impl Workspace {
         let store = self.store()?;
         let refs = store.refs();
         let Ok(_one) = store.lock_exclusive("prune", Duration::ZERO) else { return Ok(()) };
-        let before = self.used()?.0;
+        let before = store.used()?;
         if !refs.list(TRASH)?.is_empty() {
             self.free_trash(control)?;
         }
-        let freed = before.saturating_sub(self.used()?.0);
+        let freed = before.saturating_sub(store.used()?);
         let left = need.saturating_sub(freed);
         if left == 0 {
             return Ok(());
@@ -116,7 +186,7 @@ impl Workspace {
             if gone.is_empty() {
                 return Ok(());
             }
-            self.to_trash(OpKind::Prune, gone.iter().map(|c| trash::row(c)).collect(), true)?;
+            self.to_trash(OpKind::Prune, gone.iter().map(|c| trash::row(c)).collect(), trash::automatic())?;
         }
         self.free_trash(control)
     }
@@ -156,13 +226,7 @@ impl Workspace {
     pub(crate) fn collect_now(&self, control: &Control<'_>) -> Result<()> {
         let store = self.store()?;
         let progress = |done: u64, total: u64| (control.progress)("freeing space", done, total);
-        let care = Care {
-            interrupt: control.interrupt,
-            progress: &progress,
-            wait: self.lock_wait(),
-            room: free(store.dir()).unwrap_or(u64::MAX),
-            ..Care::default()
-        };
+        let care = Care { progress: &progress, ..self.care(self.lock_wait(), control)? };
         match store.collect(Duration::ZERO, &[], &care) {
             // Another one is at it.
             Err(backstitch_store::Error::Busy { .. }) => Ok(()),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use backstitch_scan::{Skip, TableUpdate};
-use backstitch_store::{Edit, Expect, Oid};
+use backstitch_store::{Expect, Oid};
 use bstr::{BStr, BString, ByteSlice};
 
 use crate::{
@@ -13,8 +13,9 @@ use crate::{
     live::{Live, packs, table_dir},
     paths,
     record::{self, CHECKPOINTS, Checkpoint, Incarnation, Kind, Record, Retention, State, Summary},
+    tool,
     tree::{self, DirRef, Root},
-    trust,
+    trust, watch,
     workspace::{CaptureLock, Rows, Workspace, incarnation},
 };
 
@@ -68,59 +69,57 @@ pub(crate) struct NewRow<'a> {
     pub adjust: Option<&'a dyn Fn(&mut Record)>,
 }
 
-/// Writes commit and ref of a row whose tree is in `live.writer`; consumes the writer.
+/// Writes commit and ref of a row whose tree is in `live.writer`; consumes the writer. `true` with the row of another
+/// process that has recorded the same end of the same tool call meanwhile: there is one of each.
 pub(crate) fn commit_row(
     ws: &Workspace,
     rows: &Rows,
     live: Live,
     new: NewRow<'_>,
     _lock: &CaptureLock,
-) -> Result<Checkpoint> {
+) -> Result<(Checkpoint, bool)> {
     let refs = ws.store()?.refs();
+    let whole = live.covers.is_none();
     let add = |live: &Live, record: &Record, tree: &Oid| -> Result<Oid> {
         let mut s = live.writer.scratch();
         Ok(live.writer.commit(&mut s, tree, &record.message(), record.created_ms.div_euclid(1000))?)
     };
     let (mut record, tree) = build_record(ws, rows, &live, new.clone())?;
     let mut commit = add(&live, &record, &tree)?;
-    let Live { writer, files, outside, skips, rules, covers, outside_covers, scope, count, read, update } =
-        live;
-    let written = writer.finish()?;
+    let (written, mut staged) = live.writer.finish_for(&commit)?;
     // Captures run beside each other, their rows follow one another: a row that was overtaken is told again who is before it.
     let _turn = ws.store()?.lock_exclusive("rows", ws.lock_wait())?;
-    let (listed, bad) = refs.list_all(CHECKPOINTS)?;
-    if listed.len() + bad.len() != rows.all.len() + rows.damaged.len() {
+    if refs.count(CHECKPOINTS)? != rows.all.len() + rows.damaged.len() {
         let rows = ws.rows()?;
-        let parent = rows.parent(new.options.session.as_deref());
-        let live = Live {
-            writer: ws.store()?.writer()?,
-            files,
-            outside,
-            skips,
-            rules,
-            covers,
-            outside_covers,
-            scope,
-            count,
-            read,
-            update: None,
-        };
+        if let Some(c) = tool::recorded(&rows, new.options) {
+            return Ok((c.clone(), true));
+        }
+        let parent = ws.parent(&rows, new.options.session.as_deref())?;
+        let live = Live { writer: ws.store()?.writer()?, update: None, watched: None, ..live };
         (record, _) = build_record(ws, &rows, &live, NewRow { parent, ..new })?;
         commit = add(&live, &record, &tree)?;
-        live.writer.finish()?;
+        (_, staged) = live.writer.finish_for(&commit)?;
     }
     let name = format!("{CHECKPOINTS}{}", record.id);
-    refs.apply(&[Edit { name: name.clone(), expect: Expect::Absent, new: Some(commit) }])?;
-    save_table(ws, update, name)?;
+    refs.set_staged(&record.row(commit, tree), Expect::Absent, staged)?;
+    save_table(ws, live.update, name, live.watched)?;
+    if whole {
+        watch::start_if_wanted(ws, record.files);
+    }
     ws.tend(&commit, written.pack.is_none());
-    Ok(Checkpoint { record, commit, tree })
+    Ok((Checkpoint { record: record.into(), commit, tree }, false))
 }
 
-/// The table of stats, vouched for by the row of this ref.
-pub(crate) fn save_table(ws: &Workspace, update: Option<TableUpdate>, name: String) -> Result<()> {
+/// The table of stats, vouched for by the row of this ref, with what it says of the watcher.
+pub(crate) fn save_table(
+    ws: &Workspace,
+    update: Option<TableUpdate>,
+    name: String,
+    watched: Option<String>,
+) -> Result<()> {
     if let Some(update) = update {
         // A cache: a failure to write it costs time, not truth.
-        let note = std::iter::once(name).chain(packs(ws)).collect::<Vec<_>>().join(" ");
+        let note = std::iter::once(name).chain(packs(ws)).chain(watched).collect::<Vec<_>>().join(" ");
         let _ = update.save(&table_dir(ws)?, BStr::new(&note));
     }
     Ok(())
@@ -149,7 +148,7 @@ pub(crate) fn build_record(
     };
     let unchanged = parent_root.is_some_and(|p| p.files == root.files && p.outside == root.outside);
     let mut skipped: Vec<&Skip> = live.skips.iter().collect();
-    skipped.sort_by_key(|s| (s.reason.by_rule(), s.path.clone()));
+    skipped.sort_by(|a, b| (a.reason.by_rule(), &a.path).cmp(&(b.reason.by_rule(), &b.path)));
     let narrowed = live.scope == "touched"
         && live.covers.as_ref().is_some_and(Vec::is_empty)
         && live.outside_covers.is_empty();

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use backstitch_store::{Edit, Expect};
+use backstitch_store::{Expect, Row};
 use bstr::ByteSlice;
 use serde::{Deserialize, Serialize};
 
@@ -49,9 +49,15 @@ pub struct SessionRecord {
 }
 
 impl SessionRecord {
-    /// Its rows were moved to the trash once.
+    /// The highest number of a turn whose rows are gone: it is not given out again.
+    pub(crate) const TURNS: &'static str = "turns";
+
+    /// What says so in the record.
+    pub(crate) const DELETED: &'static str = "deleted";
+
+    /// Its rows were moved to the trash, and nobody took that back.
     pub(crate) fn was_deleted(&self) -> bool {
-        self.extra.contains_key("deleted")
+        self.extra.contains_key(SessionRecord::DELETED)
     }
 }
 
@@ -86,6 +92,13 @@ pub fn check_session(id: &str) -> Result<()> {
         .hint("letters, digits and . _ - : @ inside, up to 200 of them"))
 }
 
+/// The highest number of a turn that was given out in the line of a session, deleted and pruned ones included.
+pub(crate) fn highest_turn(rows: &Rows, sessions: &BTreeMap<String, SessionRecord>, id: &str) -> u64 {
+    let gone = sessions.get(id).and_then(|s| s.extra.get(SessionRecord::TURNS)).and_then(|n| n.as_u64());
+    let listed = line(rows, sessions, id).iter().filter_map(|c| c.record.turn).max();
+    listed.max(gone).unwrap_or(0)
+}
+
 /// A session's line: its parents' rows up to the fork points, and its own (SEMANTICS 12).
 pub fn line<'a>(rows: &'a Rows, sessions: &BTreeMap<String, SessionRecord>, id: &str) -> Vec<&'a Checkpoint> {
     let parts = parts(sessions, id);
@@ -96,7 +109,7 @@ pub fn line<'a>(rows: &'a Rows, sessions: &BTreeMap<String, SessionRecord>, id: 
 }
 
 /// The sessions of a line, itself first, each with the order of the last of its rows that is part of it.
-fn parts(sessions: &BTreeMap<String, SessionRecord>, id: &str) -> Vec<(String, u64)> {
+pub(crate) fn parts(sessions: &BTreeMap<String, SessionRecord>, id: &str) -> Vec<(String, u64)> {
     let mut parts: Vec<(String, u64)> = vec![(id.to_owned(), u64::MAX)];
     let mut at = id.to_owned();
     while let Some((parent, seq)) = sessions.get(&at).and_then(|s| s.parent.clone().map(|p| (p, s.fork_seq)))
@@ -142,19 +155,23 @@ pub fn abandoned<'a>(rows: &'a Rows, operations: &[Operation], of: Option<&str>)
             && !undone.contains(r.id.as_str())
             && !r.extra.contains_key("narrowed")
     }) {
-        let seen: Vec<&Checkpoint> = match &line {
-            None => rows.all.iter().filter(|c| c.record.session == o.session).collect(),
+        let own;
+        let seen = match &line {
+            None => {
+                own = o.session.as_deref().map(|id| rows.of_session(id)).unwrap_or_default();
+                &own
+            }
             Some((parts, line)) => {
                 let of_line =
                     |(s, limit): &(String, u64)| o.session.as_deref() == Some(s.as_str()) && o.at <= *limit;
                 if !parts.iter().any(of_line) {
                     continue;
                 }
-                line.clone()
+                line
             }
         };
         out.extend(
-            seen.into_iter()
+            seen.iter()
                 .map(|c| &c.record)
                 .filter(|c| c.seq < o.at)
                 .filter(|c| c.turn.is_some_and(|t| o.takes_back.contains(&t)))
@@ -173,15 +190,50 @@ impl Workspace {
             .collect()
     }
 
+    /// Those that can be read: one that is damaged takes no other with it.
+    pub(crate) fn readable_sessions(&self) -> Result<BTreeMap<String, SessionRecord>> {
+        let (rows, _) = self.store()?.refs().rows(SESSIONS)?;
+        let read = |r: &Row| record::decode::<SessionRecord>(r.message.as_bstr(), &r.name).ok();
+        Ok(rows.iter().filter_map(read).map(|s| (s.id.clone(), s)).collect())
+    }
+
     pub(crate) fn write_session(&self, s: &SessionRecord) -> Result<()> {
         let writer = self.store()?.writer()?;
         let mut scratch = writer.scratch();
         let (tree, _) = writer.tree(&mut scratch, &mut Vec::new())?;
         let message = record::encode(&format!("session {}", s.id), s);
         let commit = writer.commit(&mut scratch, &tree, &message, s.created_ms.div_euclid(1000))?;
-        writer.finish()?;
-        let name = session_ref(&s.id);
-        self.store()?.refs().apply(&[Edit { name, expect: Expect::Any, new: Some(commit) }])?;
+        let (_, staged) = writer.finish_for(&commit)?;
+        let row = Row { name: session_ref(&s.id), commit, tree, message: message.into() };
+        Ok(self.store()?.refs().set_staged(&row, Expect::Any, staged)?)
+    }
+
+    /// Before rows leave the list: the numbers of their turns stay given out (SEMANTICS 9).
+    pub(crate) fn keep_numbers(&self, leaving: &HashSet<&str>) -> Result<()> {
+        let rows = self.rows()?;
+        let mut highest: BTreeMap<&str, (Option<u64>, Option<u64>)> = BTreeMap::new();
+        for c in rows.all.iter().filter(|c| c.record.turn.is_some()) {
+            let Some(id) = c.record.session.as_deref() else { continue };
+            let (gone, stays) = highest.entry(id).or_default();
+            let of = if leaving.contains(c.record.id.as_str()) { gone } else { stays };
+            *of = (*of).max(c.record.turn);
+        }
+        for (id, (gone, stays)) in highest {
+            if gone <= stays {
+                continue;
+            }
+            let mut s = rows.sessions.get(id).cloned().unwrap_or(SessionRecord {
+                v: 1,
+                id: id.to_owned(),
+                created_ms: rows.of_session(id).first().map_or(0, |c| c.record.created_ms),
+                ..SessionRecord::default()
+            });
+            let noted = s.extra.get(SessionRecord::TURNS).and_then(|n| n.as_u64());
+            if noted < gone {
+                s.extra.insert(SessionRecord::TURNS.to_owned(), gone.into());
+                self.write_session(&s)?;
+            }
+        }
         Ok(())
     }
 
@@ -196,8 +248,7 @@ impl Workspace {
         let mut out: Vec<Session> = ids
             .into_iter()
             .map(|id| {
-                let own: Vec<&Checkpoint> =
-                    rows.all.iter().filter(|c| c.record.session.as_deref() == Some(id)).collect();
+                let own = rows.of_session(id);
                 let known = records.get(id).map_or(0, |r| r.created_ms);
                 let created = own.first().map_or(known, |c| c.record.created_ms);
                 Session {

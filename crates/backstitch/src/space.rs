@@ -16,6 +16,7 @@ use crate::{
     error::{Code, Result},
     paths,
     record::{self, CHECKPOINTS, Checkpoint, TRASH},
+    room::free,
     workspace::{Control, Workspace},
 };
 
@@ -29,11 +30,15 @@ const PACKS: usize = 50;
 const LOOSE: usize = 1000;
 /// A row whose commit is a loose object counts all of them once in so many times.
 const DICE: u8 = 16;
+/// Of the 256 folders of loose objects one in so many is counted.
+const SAMPLE: usize = 16;
 /// So long after one start no other process is started.
-const PAUSE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_secs(1);
+/// So long after one start packs from elsewhere are no reason for another.
+const RETRY: Duration = Duration::from_secs(600);
 /// How long collection that runs by itself waits for moments without captures.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// More loose refs than this are packed on the way.
+/// A capture that finds more loose refs than this has them packed, too.
 const LOOSE_REFS: usize = 64;
 /// What collection leaves free on the disk.
 const SPARE: u64 = 16 << 20;
@@ -100,20 +105,6 @@ impl Workspace {
         self.collect(trash, Duration::ZERO, dry_run, self.lock_wait(), control)
     }
 
-    /// What [`gc`](Self::gc) would free if these refs (full names) were gone as well, in bytes on disk.
-    ///
-    /// # Errors
-    /// As [`gc`](Self::gc).
-    pub fn would_free(&self, refs: &[String], control: &Control<'_>) -> Result<u64> {
-        let care = Care { dry_run: true, ..self.care(self.lock_wait(), control)? };
-        let store = self.store()?;
-        let mut gone = self.trash(None)?;
-        for name in refs {
-            gone.extend(store.refs().get(name)?.map(|oid| (name.clone(), oid)));
-        }
-        Ok(store.collect(Duration::ZERO, &gone, &care)?.freed_bytes)
-    }
-
     /// What runs by itself: frees what has been in the trash for a week and what nobody has needed for a day, and joins
     /// packs. None if somebody else is at it.
     ///
@@ -125,10 +116,13 @@ impl Workspace {
             Err(StoreError::Busy { .. }) => return Ok(None),
             Err(e) => return Err(e.into()),
         }
+        // A failure of the policy keeps more than it wants, and nothing else.
+        let _ = self.prune_when_idle();
         let trash = self.trash(Some(TRASH_KEPT))?;
         match self.collect(trash, GRACE, false, PATIENCE, control) {
             Err(e) if e.code == Code::StoreDamaged => {
                 let swept = self.store()?.consolidate(&self.care(PATIENCE, control)?)?;
+                self.store()?.refs().pack()?;
                 Ok(Some(Collection { freed: swept.freed_bytes, swept, ..Collection::default() }))
             }
             done => done.map(Some),
@@ -152,9 +146,9 @@ impl Workspace {
         Ok(trash)
     }
 
-    fn care<'a>(&self, wait: Duration, control: &Control<'a>) -> Result<Care<'a>> {
-        let room = rustix::fs::statvfs(self.store()?.dir())
-            .map_or(u64::MAX, |v| v.f_bavail.saturating_mul(v.f_frsize).saturating_sub(SPARE));
+    /// How carefully a collection goes about it: as long as `wait`, with what the disk has left.
+    pub(crate) fn care<'a>(&self, wait: Duration, control: &Control<'a>) -> Result<Care<'a>> {
+        let room = free(self.store()?.dir()).map_or(u64::MAX, |f| f.saturating_sub(SPARE));
         Ok(Care { wait, room, interrupt: control.interrupt, ..Care::default() })
     }
 
@@ -170,12 +164,15 @@ impl Workspace {
         let of_refs = refs_freed(store, &trash)?;
         let progress = |done: u64, total: u64| (control.progress)("collecting", done, total);
         let care = Care { dry_run, progress: &progress, ..self.care(wait, control)? };
-        let swept = store.collect(grace, &trash, &care)?;
+        let mut swept = store.collect(grace, &trash, &care)?;
+        if !dry_run {
+            self.take_in(&mut swept, wait)?;
+        }
         if of_refs.pack && !dry_run {
             store.refs().pack()?;
         }
         let freed = swept.freed_bytes + of_refs.bytes;
-        let used = self.used()?.0;
+        let used = store.used()?;
         Ok(Collection {
             dry_run,
             rows: trash.len() as u64,
@@ -183,6 +180,24 @@ impl Workspace {
             used: if dry_run { used.saturating_sub(freed) } else { used },
             swept,
         })
+    }
+
+    /// What is still parked is needed: it becomes objects where there is room by now. Not while an operation runs, which
+    /// may be reading it.
+    fn take_in(&self, swept: &mut Swept, wait: Duration) -> Result<()> {
+        let store = self.store()?;
+        if store.parked()?.is_empty() {
+            return Ok(());
+        }
+        let _lock = match self.lock_capture() {
+            Err(e) if e.code == Code::Busy => return Ok(()),
+            lock => lock?,
+        };
+        let taken = store.take_in(self.above_floor()?, wait)?;
+        swept.freed_bytes = (swept.freed_bytes + taken.freed_bytes).saturating_sub(taken.written_bytes);
+        swept.written_bytes += taken.written_bytes;
+        swept.left.extend(taken.left);
+        Ok(())
     }
 
     /// Bytes on disk that are the store's alone, and those that it shares with the user's repository by links.
@@ -200,19 +215,32 @@ impl Workspace {
         Ok(self.store()?.account(CHECKPOINTS, most, control.interrupt)?)
     }
 
-    /// Starts a process that joins packs, if this row is the one that makes it worth while. The process has nothing of
-    /// this one's: no pipes, no terminal, no session, no folder.
+    /// Starts a process that joins packs, and takes in what is parked, if this row is the one that makes it worth while.
+    /// The process has nothing of this one's: no pipes, no terminal, no session, no folder.
     pub(crate) fn tend(&self, commit: &Oid, loose: bool) {
-        let Some(program) = &self.surroundings().program else { return };
-        let Ok(store) = self.store() else { return };
-        if !self.settings().flag("gc.auto") || !needs_tending(store, commit, loose) {
-            return;
+        let parked = |s: &Store| {
+            let room = self.above_floor().unwrap_or(0);
+            s.parked().is_ok_and(|all| all.iter().any(|(_, bytes)| *bytes <= room))
+        };
+        let needed = |s: &Store| needs_tending(s, commit, loose) || parked(s);
+        if self.tends_itself() && self.store().is_ok_and(needed) {
+            self.start_tending();
         }
-        // Best effort: the next row comes by again.
-        let _ = self.start_tending(store, program);
     }
 
-    fn start_tending(&self, store: &Store, program: &PathBuf) -> io::Result<()> {
+    /// Work that nobody has to wait for may go to a process of its own.
+    pub(crate) fn tends_itself(&self) -> bool {
+        self.surroundings().program.is_some() && self.settings().flag("gc.auto")
+    }
+
+    /// Starts the process, unless one was started just now. Best effort: the next row comes by again.
+    pub(crate) fn start_tending(&self) {
+        if let (Some(program), Ok(store)) = (&self.surroundings().program, self.store()) {
+            let _ = self.spawn_tending(store, program);
+        }
+    }
+
+    fn spawn_tending(&self, store: &Store, program: &PathBuf) -> io::Result<()> {
         match store.lock_exclusive("collect", Duration::ZERO) {
             Ok(free) => drop(free),
             Err(_) => return Ok(()),
@@ -223,8 +251,8 @@ impl Workspace {
             return Ok(());
         }
         std::fs::write(&mark, b"")?;
-        // The shell closes what a host may have left open, and ends at once, so that nobody has to wait for the other.
-        let script = "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; \"$0\" \"$@\" </dev/null >/dev/null 2>&1 &";
+        // The shell ends at once, so that nobody has to wait for the other.
+        let script = "\"$0\" \"$@\" </dev/null >/dev/null 2>&1 &";
         Command::new("/bin/sh")
             .args(["-c", script])
             .arg(program)
@@ -250,13 +278,23 @@ fn needs_tending(store: &Store, commit: &Oid, loose: bool) -> bool {
             entries.flatten().filter(|e| e.file_name().to_string_lossy().ends_with(suffix)).count()
         })
     };
-    if count(objects.join("pack"), ".idx") > PACKS {
+    if count(objects.join("pack"), ".idx") > PACKS
+        || count(store.git_dir().join(CHECKPOINTS), "") > LOOSE_REFS
+    {
+        return true;
+    }
+    // Packs that came from elsewhere are replaced soon; what there was no room for is not tried with every row.
+    let mark = store.state_dir().join("tended").metadata().and_then(|m| m.modified());
+    if store.has_seeds()
+        && !mark.is_ok_and(|t| SystemTime::now().duration_since(t).is_ok_and(|age| age < RETRY))
+    {
         return true;
     }
     // Ids are as good as dice.
     loose
         && commit.as_slice()[19].is_multiple_of(DICE)
-        && (0..=255u8).map(|b| count(objects.join(format!("{b:02x}")), "")).sum::<usize>() > LOOSE
+        && (0..=255u8).step_by(SAMPLE).map(|b| count(objects.join(format!("{b:02x}")), "")).sum::<usize>()
+            > LOOSE / SAMPLE
 }
 
 /// What becomes free among the refs.

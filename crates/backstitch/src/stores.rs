@@ -181,7 +181,11 @@ fn refuse_live(store: &Store, name: &str) -> Result<()> {
     for row in rows {
         let Ok(record) = Record::parse(&row) else { continue };
         let Some(session) = record.session.clone() else { continue };
-        of.entry(session).or_default().push(Checkpoint { record, commit: row.commit, tree: row.tree });
+        of.entry(session).or_default().push(Checkpoint {
+            record: record.into(),
+            commit: row.commit,
+            tree: row.tree,
+        });
     }
     for (session, mut own) in of {
         own.sort_by(|a, b| a.record.order().cmp(&b.record.order()));

@@ -21,6 +21,14 @@ const OF_OPERATIONS: &str = "operations/";
 /// Says that nobody asked for it: the walk of undo passes it over, `undo --operation` does not.
 pub(crate) const AUTOMATIC: &str = "automatic";
 
+/// The session that was deleted as a whole, if it has a record: the record says so, and no longer once it is taken back.
+pub(crate) const OF_SESSION: &str = "deleted_session";
+
+/// What the policy did by itself within a day is one operation of up to so many rows, so that a session at its cap does not
+/// add one with every turn.
+const TOGETHER: usize = 32;
+const TOGETHER_MS: i64 = 86_400_000;
+
 /// The ref in the list, and the one in the trash, of a moved name.
 fn places(name: &str) -> (String, String) {
     let listed = match name.strip_prefix(OF_OPERATIONS) {
@@ -40,6 +48,23 @@ pub(crate) fn operation(o: &Operation) -> (String, Oid) {
     (format!("{OF_OPERATIONS}{}", o.record.id), o.commit)
 }
 
+/// The first names of a move, for people.
+fn shown(rows: &[(String, String)]) -> String {
+    let first: Vec<&str> = rows.iter().take(5).map(|(n, _)| n.as_str()).collect();
+    match rows.len().saturating_sub(first.len()) {
+        0 => first.join(" "),
+        more => format!("{} and {more} more", first.join(" ")),
+    }
+}
+
+/// Members of a record beyond its fields.
+pub(crate) type Extra = serde_json::Map<String, serde_json::Value>;
+
+/// The policy acts by itself.
+pub(crate) fn automatic() -> Extra {
+    [(AUTOMATIC.to_owned(), true.into())].into_iter().collect()
+}
+
 /// What a move did.
 #[derive(Debug, Default)]
 pub(crate) struct Moved {
@@ -55,6 +80,11 @@ impl Workspace {
     /// # Errors
     /// `conflict` for a pinned row: nothing is moved; `busy` where a row was changed meanwhile.
     pub fn delete(&self, rows: &[&Checkpoint]) -> Result<String> {
+        self.delete_as(rows, Extra::new())
+    }
+
+    /// The same, with what else the operation's record says.
+    pub(crate) fn delete_as(&self, rows: &[&Checkpoint], extra: Extra) -> Result<String> {
         let _lock = self.lock_operation()?;
         if let Some(p) = rows.iter().find(|c| c.record.pinned) {
             return Err(Error::new(Code::Conflict, format!("checkpoint {} is pinned", p.record.id))
@@ -70,47 +100,70 @@ impl Workspace {
                 .hint("try again; nothing was deleted"));
             }
         }
-        let moved = self.to_trash(OpKind::Delete, rows.iter().map(|c| row(c)).collect(), false)?;
+        let moved = self.to_trash(OpKind::Delete, rows.iter().map(|c| row(c)).collect(), extra)?;
         moved.operation.ok_or_else(|| Error::new(Code::Usage, "no checkpoint was named"))
     }
 
     /// Writes the operation, then moves the refs. One that changed meanwhile stays, and does not stop the others.
-    pub(crate) fn to_trash(&self, kind: OpKind, refs: Vec<(String, Oid)>, automatic: bool) -> Result<Moved> {
+    pub(crate) fn to_trash(&self, kind: OpKind, refs: Vec<(String, Oid)>, extra: Extra) -> Result<Moved> {
         if refs.is_empty() {
             return Ok(Moved::default());
         }
+        self.keep_numbers(&refs.iter().map(|(n, _)| n.as_str()).collect())?;
         let now = record::now_ms();
-        let shown: Vec<&str> = refs.iter().take(5).map(|(n, _)| n.as_str()).collect();
-        let more = refs.len().saturating_sub(shown.len());
-        let op = OpRecord {
-            v: 1,
-            id: record::new_id(now),
-            seq: self.operations()?.last().map_or(1, |o| o.record.seq + 1),
-            kind,
-            state: OpState::Done,
-            target: if more > 0 { format!("{} and {more} more", shown.join(" ")) } else { shown.join(" ") },
-            inverts: None,
-            session: self.surroundings().session.clone().filter(|_| kind == OpKind::Delete),
-            safety: None,
-            plan: String::new(),
-            created_ms: now,
-            changed: 0,
-            at: 0,
-            takes_back: Vec::new(),
-            exceptions: Vec::new(),
-            rows: refs.iter().map(|(n, c)| (n.clone(), c.to_string())).collect(),
-            extra: automatic.then(|| (AUTOMATIC.to_owned(), true.into())).into_iter().collect(),
+        let rows: Vec<(String, String)> = refs.iter().map(|(n, c)| (n.clone(), c.to_string())).collect();
+        let operations = self.operations()?;
+        let together = operations.last().filter(|o| {
+            let r = &o.record;
+            let is_automatic = |e: &Extra| e.contains_key(AUTOMATIC);
+            (r.kind, r.state) == (kind, OpState::Done)
+                && is_automatic(&extra)
+                && is_automatic(&r.extra)
+                && r.rows.len() + rows.len() <= TOGETHER
+                && now.saturating_sub(r.created_ms) < TOGETHER_MS
+        });
+        let operation = match together {
+            Some(last) => {
+                let mut op = last.record.clone();
+                op.rows.extend(rows);
+                op.target = shown(&op.rows);
+                op.created_ms = now;
+                self.rewrite_operation(last, &op)?
+            }
+            None => {
+                let op = OpRecord {
+                    v: 1,
+                    id: record::new_id(now),
+                    seq: operations.last().map_or(1, |o| o.record.seq + 1),
+                    kind,
+                    state: OpState::Done,
+                    target: shown(&rows),
+                    inverts: None,
+                    session: self.surroundings().session.clone().filter(|_| kind == OpKind::Delete),
+                    safety: None,
+                    plan: String::new(),
+                    created_ms: now,
+                    changed: 0,
+                    at: 0,
+                    takes_back: Vec::new(),
+                    exceptions: Vec::new(),
+                    rows,
+                    extra,
+                };
+                self.write_operation(&op, None)?
+            }
         };
-        let mut moved = Moved { operation: Some(self.write_operation(&op, None)?), failed: Vec::new() };
+        let mut moved = Moved { operation: Some(operation), failed: Vec::new() };
         let mut left = refs;
         while !left.is_empty() {
             let edits: Vec<Edit> = left
                 .iter()
                 .flat_map(|(name, commit)| {
                     let (listed, trash) = places(name);
+                    // What is expected comes first: where it does not hold, the trash is not touched.
                     [
-                        Edit { name: trash, expect: Expect::Any, new: Some(*commit) },
                         Edit { name: listed, expect: Expect::Is(*commit), new: None },
+                        Edit { name: trash, expect: Expect::Any, new: Some(*commit) },
                     ]
                 })
                 .collect();
@@ -118,15 +171,7 @@ impl Workspace {
                 Ok(()) => break,
                 Err(backstitch_store::Error::RefMoved { name }) => {
                     let Some(n) = left.iter().position(|(m, _)| places(m).0 == name) else { break };
-                    // Its copy in the trash is of a commit that it no longer is.
-                    let (stays, commit) = left.remove(n);
-                    let trash = places(&stays).1;
-                    let _ = self.store()?.refs().apply(&[Edit {
-                        name: trash,
-                        expect: Expect::Is(commit),
-                        new: None,
-                    }]);
-                    moved.failed.push(stays);
+                    moved.failed.push(left.remove(n).0);
                     // What came before it is moved.
                     left.drain(..n);
                 }
@@ -148,8 +193,7 @@ impl Workspace {
         // A delete and its redo put rows into the trash; its undo brings them back.
         let back = op.record.kind != OpKind::Undo;
         let mut missing = Vec::new();
-        let plan = Plan::default().digest(&op.record.id);
-        options.check_plan(&plan)?;
+        let plan = Plan::default().agreed(&op.record.id, options.plan.as_deref())?;
         let mut moves = Vec::new();
         for (name, _) in &op.record.rows {
             let (listed, trash) = places(name);
@@ -200,10 +244,14 @@ impl Workspace {
                 target: op.record.id.clone(),
                 inverts: Some(op.record.id.clone()),
                 created_ms: record::now_ms(),
-                extra: serde_json::Map::new(),
+                extra: op.record.extra.clone().into_iter().filter(|(k, _)| k == OF_SESSION).collect(),
                 ..op.record.clone()
             };
-            Some(self.write_operation(&record, None)?)
+            let id = self.write_operation(&record, None)?;
+            if let Some(session) = record.extra.get(OF_SESSION).and_then(|s| s.as_str()) {
+                self.mark_deleted(session, !back)?;
+            }
+            Some(id)
         };
         Ok(Outcome {
             operation: id,
@@ -214,6 +262,11 @@ impl Workspace {
             items: Vec::new(),
             verified: true,
             partial: !missing.is_empty(),
+            rows_back: back,
+            rows: (op.record.rows.iter())
+                .map(|(name, _)| name.clone())
+                .filter(|name| !name.starts_with(OF_OPERATIONS) && !missing.contains(name))
+                .collect(),
             takes_back: Vec::new(),
             warnings: missing.iter().map(|m| format!("{m} is no longer in the store")).collect(),
         })
@@ -244,11 +297,16 @@ mod tests {
         // Somebody pins one after the policy has looked.
         ws.pin(&rows[1], true).expect("pinned");
         let refs = rows[..3].iter().map(row).collect();
-        let moved = ws.to_trash(OpKind::Prune, refs, true).expect("moved");
+        let moved = ws.to_trash(OpKind::Prune, refs, automatic()).expect("moved");
         assert_eq!(moved.failed, [rows[1].record.id.clone()]);
-        let left: Vec<String> = ws.rows().expect("rows").all.into_iter().map(|c| c.record.id).collect();
+        let left: Vec<String> =
+            ws.rows().expect("rows").all.into_iter().map(|c| c.record.id.clone()).collect();
         assert_eq!(left, [rows[1].record.id.clone(), rows[3].record.id.clone()]);
         let trash = ws.store().expect("a store").refs().list(TRASH).expect("listed");
         assert_eq!(trash.len(), 2, "{trash:?}");
+        // Where it is the first, nothing at all has come into the trash.
+        let refs = rows[1..2].iter().map(row).collect();
+        assert_eq!(ws.to_trash(OpKind::Prune, refs, automatic()).expect("moved").failed.len(), 1);
+        assert_eq!(ws.store().expect("a store").refs().list(TRASH).expect("listed"), trash);
     }
 }

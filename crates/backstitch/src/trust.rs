@@ -40,7 +40,7 @@ impl Workspace {
     pub fn project_files(&self) -> Vec<ProjectFile> {
         let files: Vec<(&str, Vec<u8>)> = [PROJECT_FILE, IGNORE_FILE]
             .into_iter()
-            .filter_map(|name| Some((name, std::fs::read(self.root().join(name)).ok()?)))
+            .filter_map(|name| Some((name, settings::read_file(&self.root().join(name)).ok()??)))
             .collect();
         if files.is_empty() {
             return Vec::new();

@@ -1,13 +1,15 @@
 //! Turns: what a host calls around a prompt. Numbers of turns are given out under the lock `turns` and never twice in a
 //! session; all calls may be repeated by a host and tolerate missing neighbours.
 
-use backstitch_store::{Edit, Expect};
+use std::time::{Duration, Instant};
+
+use backstitch_store::Expect;
 
 use crate::{
-    checkpoint::{Options, Outcome},
+    checkpoint::{Options, Outcome, Time},
     error::{Code, Error, Result},
-    record::{self, CHECKPOINTS, Checkpoint, Kind, Record, State, Summary},
-    session::{check_session, line, open_turn},
+    record::{self, Checkpoint, Kind, Record, State, Summary},
+    session::{check_session, highest_turn, open_turn},
     workspace::{Control, Rows, Workspace},
 };
 
@@ -45,7 +47,7 @@ pub(crate) enum Next {
 
 /// The outcome of a call that was made before.
 pub(crate) fn again(c: Option<&Checkpoint>) -> Outcome {
-    Outcome { checkpoint: c.cloned(), skips: Vec::new(), missed: false, warnings: Vec::new(), read: (0, 0) }
+    Outcome { checkpoint: c.cloned(), repeated: true, ..Outcome::default() }
 }
 
 impl Workspace {
@@ -68,8 +70,7 @@ impl Workspace {
         self.ready()?;
         let _turns = self.lock(self.store()?, "turns", true)?;
         let rows = self.rows()?;
-        let own: Vec<&Checkpoint> =
-            rows.all.iter().filter(|c| c.record.session.as_deref() == Some(&session)).collect();
+        let own: Vec<&Checkpoint> = rows.of_session(&session);
         let keyed = own.iter().copied().find(|c| {
             options.turn_key.is_some() && c.record.turn.is_some() && c.record.turn_key == options.turn_key
         });
@@ -79,9 +80,7 @@ impl Workspace {
             (_, Some(c)) => options.turn = c.record.turn,
             (Kind::Prompt, None) => {
                 self.close_open_turn(&rows, &session)?;
-                let records = self.session_records()?;
-                let highest = line(&rows, &records, &session).iter().filter_map(|c| c.record.turn).max();
-                options.turn = Some(highest.unwrap_or(0) + 1);
+                options.turn = Some(highest_turn(&rows, &self.session_records()?, &session) + 1);
             }
             (_, None) if in_turn && options.turn_key.is_none() => {
                 let of =
@@ -94,10 +93,58 @@ impl Workspace {
         self.checkpoint(&options, control)
     }
 
-    /// Begins a turn: its `prompt` row. The same key gives the same row. A turn left open ends as `crashed` first; its
+    /// Begins a turn: its `prompt` row, which is a gap that says why where the capture fails. The same key gives the same row. A turn left open ends as `crashed` first; its
     /// after is its last row.
     pub fn turn_begin(&mut self, o: &TurnOptions, control: &Control<'_>) -> Result<Outcome> {
         self.turn_begin_told(o, &|_| {}, control)
+    }
+
+    /// As [`Workspace::turn_begin`], for a host that shall not wait for long: a capture that takes more than `time` goes on
+    /// in a process of its own, and its row is a gap in flight until that is done. Windows that name no path wait for it
+    /// ([`Workspace::tool`]). Where no process may be started (no [`Surroundings::program`]) it takes as long as it takes.
+    ///
+    /// [`Surroundings::program`]: crate::workspace::Surroundings::program
+    ///
+    /// # Errors
+    /// As [`Workspace::turn_begin`].
+    pub fn turn_begin_within(
+        &mut self,
+        o: &TurnOptions,
+        time: Duration,
+        control: &Control<'_>,
+    ) -> Result<Outcome> {
+        if self.surroundings().program.is_none() {
+            return self.turn_begin(o, control);
+        }
+        let mut out = self.turn_begin_or_reserve(o, time, true, &|_| {}, control)?;
+        let reserved = out.checkpoint.as_ref().filter(|c| !out.repeated && c.record.in_flight());
+        let Some(id) = reserved.map(|c| c.record.id.clone()) else { return Ok(out) };
+        if let Err(e) = self.start_capture(&id) {
+            out = self.turn_capture(&id, &|| {}, control)?;
+            out.warnings.push(format!("the capture was not done in the background: {}", e.message));
+        }
+        Ok(out)
+    }
+
+    /// Begins a turn; where its capture takes longer than `time`, its row is left in flight, and the caller has it filled
+    /// ([`Workspace::turn_capture`]). The row's id and number are told before the capture begins. `gated`: as for
+    /// [`Workspace::turn_reserve`].
+    ///
+    /// # Errors
+    /// As [`Workspace::turn_begin`].
+    pub fn turn_begin_or_reserve(
+        &mut self,
+        o: &TurnOptions,
+        time: Duration,
+        gated: bool,
+        told: &dyn Fn(&Begun),
+        control: &Control<'_>,
+    ) -> Result<Outcome> {
+        let time = match Instant::now().checked_add(time) {
+            Some(end) => Time::WholeBy(end),
+            None => Time::Unlimited,
+        };
+        self.begin(o, (time, gated), told, control)
     }
 
     /// As [`Workspace::turn_begin`], telling the row's id and number before the capture begins. The row is there only once
@@ -105,6 +152,16 @@ impl Workspace {
     pub fn turn_begin_told(
         &mut self,
         o: &TurnOptions,
+        told: &dyn Fn(&Begun),
+        control: &Control<'_>,
+    ) -> Result<Outcome> {
+        self.begin(o, (Time::Unlimited, true), told, control)
+    }
+
+    fn begin(
+        &mut self,
+        o: &TurnOptions,
+        (time, gated): (Time, bool),
         told: &dyn Fn(&Begun),
         control: &Control<'_>,
     ) -> Result<Outcome> {
@@ -118,12 +175,19 @@ impl Workspace {
                 told(&Begun { id: c.record.id.clone(), turn: c.record.turn.unwrap_or(0), recorded: true });
                 return Ok(again(Some(&c)));
             }
-            Next::New(rows, options) => (rows, options),
+            Next::New(rows, options) => (rows, Options { time, ..*options }),
         };
         if let (Some(id), Some(turn)) = (options.id.clone(), options.turn) {
             told(&Begun { id, turn, recorded: false });
         }
-        self.record_row(&options, control, &lock, &rows, Vec::new())
+        // What is over before it begins needs no look.
+        if !matches!(time, Time::WholeBy(end) if end <= Instant::now()) {
+            let out = self.record_or_gap(&options, control, &lock, &rows, None)?;
+            if out.checkpoint.is_some() {
+                return Ok(out);
+            }
+        }
+        self.reserve(&options, &rows, &lock, gated)
     }
 
     /// The turn of this key, or the next one: what its row will be. The caller holds the lock `turns`.
@@ -141,9 +205,7 @@ impl Workspace {
         if self.close_open_turn(&rows, &o.session)? {
             rows = self.rows()?;
         }
-        let records = self.session_records()?;
-        let highest =
-            line(&rows, &records, &o.session).iter().filter_map(|c| c.record.turn).max().unwrap_or(0);
+        let highest = highest_turn(&rows, &self.session_records()?, &o.session);
         let options = Options {
             id: Some(record::new_id(record::now_ms())),
             kind: Kind::Prompt,
@@ -158,7 +220,7 @@ impl Workspace {
     }
 
     /// Ends the open turn (or the one with this key): its `turn` row. Without an open turn nothing happens and no row
-    /// comes back; an ended turn gives its row again.
+    /// comes back; an ended turn gives its row again. Where the capture fails the row is a gap that says why.
     pub fn turn_end(
         &mut self,
         session: &str,
@@ -174,8 +236,7 @@ impl Workspace {
         let _turns = self.lock(self.store()?, "turns", true)?;
         let lock = self.lock_capture()?;
         let rows = self.rows()?;
-        let own: Vec<&Checkpoint> =
-            rows.all.iter().filter(|c| c.record.session.as_deref() == Some(session)).collect();
+        let own: Vec<&Checkpoint> = rows.of_session(session);
         let begun = match key {
             Some(k) => own
                 .iter()
@@ -196,7 +257,7 @@ impl Workspace {
             status: Some(status.to_owned()),
             ..Options::default()
         };
-        self.record_row(&options, control, &lock, &rows, Vec::new())
+        self.record_or_gap(&options, control, &lock, &rows, None)
     }
 
     /// Gives the oldest `prompt` row without one (or the turn with this key) the id of its conversation entry. First
@@ -241,8 +302,7 @@ impl Workspace {
 
     /// An open turn ends as `crashed`: its after is its last row. `true` if there was one.
     pub(crate) fn close_open_turn(&self, rows: &Rows, session: &str) -> Result<bool> {
-        let own: Vec<&Checkpoint> =
-            rows.all.iter().filter(|c| c.record.session.as_deref() == Some(session)).collect();
+        let own: Vec<&Checkpoint> = rows.of_session(session);
         let Some(begun) = open_turn(&own) else { return Ok(false) };
         let last = own.iter().rev().find(|c| c.record.turn == begun.record.turn).copied().unwrap_or(begun);
         let now = record::now_ms();
@@ -267,17 +327,13 @@ impl Workspace {
             state: if last.record.state == State::Failed { State::Gap } else { last.record.state },
             pinned: false,
             operation: None,
-            ..last.record.clone()
+            ..Record::clone(&last.record)
         };
         let writer = self.store()?.writer()?;
         let mut s = writer.scratch();
         let commit = writer.commit(&mut s, &last.tree, &r.message(), now.div_euclid(1000))?;
-        writer.finish()?;
-        self.store()?.refs().apply(&[Edit {
-            name: format!("{CHECKPOINTS}{}", r.id),
-            expect: Expect::Absent,
-            new: Some(commit),
-        }])?;
+        let (_, staged) = writer.finish_for(&commit)?;
+        self.store()?.refs().set_staged(&r.row(commit, last.tree), Expect::Absent, staged)?;
         Ok(true)
     }
 }

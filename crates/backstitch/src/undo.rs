@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use backstitch_store::{Edit, Expect, Oid};
+use backstitch_store::{Expect, Oid, Row};
 use bstr::{BString, ByteSlice};
 
 use crate::{
@@ -45,26 +45,12 @@ pub struct Options {
     pub dry_run: bool,
     /// Apply only if the plan is exactly this one.
     pub plan: Option<String>,
-    /// Setuid, setgid and capabilities come back.
-    pub privileged: bool,
     /// Also while another session has a tool window open.
     pub force: bool,
+    /// Also an operation on a folder that stood at this path before.
+    pub replaced: bool,
     /// Where lines clash, put both sides into the file, between conflict markers (with [`OnConflict::Merge`]).
     pub markers: bool,
-}
-
-impl Options {
-    /// The plan that was looked at is the one that would be carried out now.
-    pub(crate) fn check_plan(&self, digest: &str) -> Result<()> {
-        match &self.plan {
-            Some(wanted) if wanted != digest => Err(Error::new(
-                Code::PlanChanged,
-                format!("the plan is no longer {wanted}: the disk or the operations have changed since"),
-            )
-            .hint("look at the new plan with --dry-run; nothing was changed")),
-            _ => Ok(()),
-        }
-    }
 }
 
 /// The operations that can be undone and redone next, newest last.
@@ -186,6 +172,8 @@ impl Workspace {
         if !options.force && !options.dry_run {
             crate::rewind::refuse_open(&rows, options.session.as_deref().or(op.record.session.as_deref()))?;
         }
+        let saved = op.record.safety.as_deref().and_then(|id| rows.by_id(id));
+        self.refuse_replaced(saved, options.replaced)?;
         let policy = options.on_conflict.unwrap_or(match kind {
             OpKind::Redo => OnConflict::Refuse,
             _ => OnConflict::Keep,
@@ -200,7 +188,7 @@ impl Workspace {
         let (mut plan, mut present) = inverse(&mut place, done, &how)?;
         let gone = plan.items.iter().any(|i| i.reason.as_deref() == Some("deleted-by-other"));
         if how.merge && gone && !self.is_wide(&rows) {
-            let live = live::scan_all(self, true, crate::capture::Room::unlimited(), control)?;
+            let live = live::scan_all(self, true, self.room_to_look()?, control)?;
             if let Some(live) = live {
                 let after = op.after(&odb)?;
                 let odb = live.writer.odb().clone();
@@ -216,33 +204,19 @@ impl Workspace {
             }
         }
         self.keep_out_of_repositories(&mut plan)?;
-        let (plan, present) = with_forgotten(plan, present, forgotten);
-        let conflicts = conflicts(&plan);
-        if policy == OnConflict::Refuse && !conflicts.is_empty() {
-            return Err(Error::new(
-                Code::Conflict,
-                format!("{} of its paths changed since: {}", conflicts.len(), first(&conflicts)),
-            )
-            .at_bytes(conflicts[0].as_str())
-            .list(conflicts)
-            .hint("--on-conflict keep leaves them alone and does the rest; nothing was changed"));
+        self.add_missing_parents(&mut place, &rows, &mut plan, &mut present)?;
+        let (mut plan, present) = with_forgotten(plan, present, forgotten);
+        self.find_room(&mut plan, &odb)?;
+        if !plan.unheld.is_empty() {
+            crate::plan::settle_on_disk(self.root(), &mut plan);
+        }
+        if policy == OnConflict::Refuse {
+            refuse_conflicts(&plan, "of its paths changed since", "does")?;
         }
         let target = op.record.id.clone();
-        let digest = plan.digest(&target);
-        options.check_plan(&digest)?;
+        let digest = plan.agreed(&target, options.plan.as_deref())?;
         if options.dry_run {
-            return Ok(Outcome {
-                operation: None,
-                dry_run: true,
-                plan: digest,
-                target,
-                safety: None,
-                verified: false,
-                partial: operation::is_partial(&plan.items),
-                items: plan.items,
-                takes_back: Vec::new(),
-                warnings: Vec::new(),
-            });
+            return Ok(Outcome::preview(plan.items, digest, target, Vec::new()));
         }
         let live = self.live_of(&rows, &plan, present)?;
         operation::run(
@@ -264,7 +238,8 @@ impl Workspace {
             },
         )
         .and_then(|mut out| {
-            if out.operation.is_none() && kind == OpKind::Undo {
+            let waits = out.items.iter().any(|i| i.reason.as_deref() == Some(crate::room::NO_ROOM));
+            if out.operation.is_none() && kind == OpKind::Undo && !waits {
                 out.operation = self.mark_inverted(kind, op, &all, &lock)?;
             }
             Ok(out)
@@ -290,7 +265,8 @@ impl Workspace {
         };
         let writer = self.store()?.writer()?;
         let count = rows.newest().map_or(0, |c| c.record.files);
-        let covers = plan.items.iter().filter(|i| !i.is_outside()).map(|i| i.path.clone()).collect();
+        let spoken = plan.items.iter().zip(&present).filter(|(i, f)| is_spoken(plan, i, f));
+        let covers = spoken.filter(|(i, _)| !i.is_outside()).map(|(i, _)| i.path.clone()).collect();
         let live = Live {
             files: base.files,
             outside: base.outside,
@@ -306,6 +282,12 @@ impl Workspace {
         let writer = &live.writer;
         let mut edits: Vec<(BString, Option<Put>)> = Vec::new();
         for (i, found) in plan.items.iter().zip(present) {
+            if !is_spoken(plan, i, &found) {
+                continue;
+            }
+            if i.is_outside() {
+                live.outside_covers.push(i.path.clone());
+            }
             let put = match found {
                 Found::Absent => None,
                 Found::Special => continue,
@@ -318,8 +300,6 @@ impl Workspace {
             };
             edits.push((i.path.clone(), put));
         }
-        let elsewhere = plan.items.iter().filter(|i| i.is_outside()).map(|i| i.path.clone());
-        live.outside_covers.extend(elsewhere);
         live.outside_covers.sort_unstable();
         live.outside_covers.dedup();
         live.edit(edits)?;
@@ -380,6 +360,15 @@ impl Workspace {
 
     /// Writes a record whose work is already done; `tree` is empty where it has no items.
     pub(crate) fn write_operation(&self, record: &OpRecord, tree: Option<Oid>) -> Result<String> {
+        self.put_operation(record, tree, Expect::Absent)
+    }
+
+    /// The record of an operation that nobody has inverted, written anew.
+    pub(crate) fn rewrite_operation(&self, old: &Operation, record: &OpRecord) -> Result<String> {
+        self.put_operation(record, Some(old.tree), Expect::Is(old.commit))
+    }
+
+    fn put_operation(&self, record: &OpRecord, tree: Option<Oid>, expect: Expect) -> Result<String> {
         let writer = self.store()?.writer()?;
         let mut s = writer.scratch();
         let tree = match tree {
@@ -389,13 +378,15 @@ impl Workspace {
         let message = crate::record::encode(&format!("{} {}", record.kind.as_str(), record.id), record);
         let commit = writer.commit(&mut s, &tree, &message, record.created_ms.div_euclid(1000))?;
         writer.finish()?;
-        self.store()?.refs().apply(&[Edit {
-            name: format!("{}{}", crate::record::OPERATIONS, record.id),
-            expect: Expect::Absent,
-            new: Some(commit),
-        }])?;
+        let name = format!("{}{}", crate::record::OPERATIONS, record.id);
+        self.store()?.refs().set(&Row { name, commit, tree, message: message.into() }, expect)?;
         Ok(record.id.clone())
     }
+}
+
+/// A row that is made of a plan's paths speaks for this one: what stands there can be held, and its bytes are.
+fn is_spoken(plan: &Plan, i: &Item, found: &Found) -> bool {
+    !matches!(found, Found::Special) && !plan.unheld.contains(&i.path)
 }
 
 /// Paths whose bytes were removed on request are told with every inverse, and left alone.
@@ -416,21 +407,28 @@ fn with_forgotten(mut plan: Plan, present: Vec<Found>, forgotten: Vec<Item>) -> 
     (plan, present)
 }
 
-/// Paths of a plan that are not, or not wholly, brought to where they should be because somebody else changed them.
-pub(crate) fn conflicts(plan: &Plan) -> Vec<String> {
-    plan.items
+/// No path of the plan is one that is not, or not wholly, brought to where it should be because somebody else changed it.
+/// `said` tells what such paths are, `keeping` what is done with the rest when they are kept.
+///
+/// # Errors
+/// `conflict`, with their list.
+pub(crate) fn refuse_conflicts(plan: &Plan, said: &str, keeping: &str) -> Result<()> {
+    const SHOWN: usize = 5;
+    let list: Vec<String> = plan
+        .items
         .iter()
         .filter(|i| i.action == Action::Conflict || !i.clashes.is_empty())
         .map(|i| i.path.to_str_lossy().into_owned())
-        .collect()
-}
-
-pub(crate) fn first(list: &[String]) -> String {
-    let mut s = list.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
-    if list.len() > 5 {
-        s.push_str(&format!(" and {} more", list.len() - 5));
+        .collect();
+    let Some(first) = list.first().cloned() else { return Ok(()) };
+    let mut names = list.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
+    if list.len() > SHOWN {
+        names.push_str(&format!(" and {} more", list.len() - SHOWN));
     }
-    s
+    Err(Error::new(Code::Conflict, format!("{} {said}: {names}", list.len()))
+        .at_bytes(first)
+        .list(list)
+        .hint(format!("--on-conflict keep leaves them alone and {keeping} the rest; nothing was changed")))
 }
 
 /// What an inverse does with paths that are not as they were left.
@@ -501,7 +499,9 @@ pub(crate) fn inverse(place: &mut Place, done: Vec<Item>, how: &Resolve) -> Resu
         };
         let steps = how.steps.get(&i.path).filter(|_| how.merge);
         if steps.is_none() && same(&now, &before) {
-            items.insert(i.path.clone(), (Item::keep(i.path, Action::Keep, "already"), found));
+            let mut item = Item::keep(i.path.clone(), Action::Keep, "already");
+            (item.from, item.to) = (now.clone(), now);
+            items.insert(i.path, (item, found));
             continue;
         }
         let as_left = steps.is_none() && same(&now, &left)
@@ -535,8 +535,7 @@ pub(crate) fn inverse(place: &mut Place, done: Vec<Item>, how: &Resolve) -> Resu
         items.insert(i.path, (item, found));
     }
     let (list, present): (Vec<Item>, Vec<Found>) = items.into_values().unzip();
-    let mut plan = Plan { items: list, contents: contents.new };
-    // Whether more than the plan's own paths is in a directory shows when it is removed: then it stays.
-    crate::plan::settle(&mut plan, &|_| false);
+    let mut plan = Plan { items: list, contents: contents.new, ..Plan::default() };
+    crate::plan::settle_on_disk(place.root(), &mut plan);
     Ok((plan, present))
 }

@@ -4,6 +4,7 @@ use bstr::ByteSlice;
 use serde_json::{Map, Value, json};
 
 use crate::{
+    bisect::Bisected,
     blame::Blame,
     diff::{Change, Diff},
     history::By,
@@ -11,11 +12,12 @@ use crate::{
     merge::{Clash, Lines},
     operation::{Operation, Outcome},
     paths::{self, JsonPath},
-    record::{Checkpoint, rfc3339},
+    record::{Checkpoint, Kind, rfc3339},
     workspace::Workspace,
 };
 
-fn put_path(m: &mut Map<String, Value>, key: &str, path: &bstr::BStr) {
+/// A path in a JSON object: lossily under `key`, and exactly under `key_base64` where it is not UTF-8.
+pub fn put_path(m: &mut Map<String, Value>, key: &str, path: &bstr::BStr) {
     let p = JsonPath::from(path);
     m.insert(key.to_owned(), p.path.into());
     if let Some(b) = p.path_base64 {
@@ -160,6 +162,9 @@ pub fn change(c: &Change) -> Value {
     m.insert("binary".to_owned(), c.binary.into());
     m.insert("added".to_owned(), c.added.into());
     m.insert("removed".to_owned(), c.removed.into());
+    if paths::is_outside(c.path.as_bstr()) {
+        m.insert("outside".to_owned(), true.into());
+    }
     Value::Object(m)
 }
 
@@ -175,6 +180,28 @@ pub fn by(b: &By) -> Value {
         "agent": b.agent,
         "evidence": b.evidence,
         "operation": b.operation,
+    })
+}
+
+/// A search for the turn that broke something. `turn` is the one that did it, null where none or more than one is left, or
+/// where it happened in no turn.
+pub fn bisected(session: &str, b: &Bisected<&Checkpoint>) -> Value {
+    let state = |c: &Checkpoint| json!({"checkpoint": c.record.id, "turn": c.record.turn, "kind": c.record.kind.as_str()});
+    let turn = match b.suspects.as_slice() {
+        [c] if c.record.kind == Kind::Turn => c.record.turn,
+        _ => None,
+    };
+    let steps = b.steps.iter().map(|s| {
+        let mut v = state(s.row);
+        v["verdict"] = s.verdict.as_str().into();
+        v
+    });
+    json!({
+        "session": session,
+        "result": b.ending.as_str(),
+        "turn": turn,
+        "suspects": b.suspects.iter().map(|c| state(c)).collect::<Vec<_>>(),
+        "steps": steps.collect::<Vec<_>>(),
     })
 }
 

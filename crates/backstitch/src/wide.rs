@@ -79,7 +79,7 @@ impl Workspace {
             || last
                 .filter(|r| r.kind.is_counted())
                 .find(|r| r.covers.is_none() || narrowed(r))
-                .is_some_and(narrowed)
+                .is_some_and(|r| narrowed(r))
     }
 
     /// The five largest things that no row of such a folder covers, and what would cover them.

@@ -11,6 +11,8 @@ export type PromptEntry = SessionMessageEntry & { message: Message };
 /** Custom entries of this extension; pi never sends them to the model. */
 export const RECORD = "backstitch-checkpoint";
 export const OPERATION = "backstitch-operation";
+/** Where the conversation was moved to; says nothing more. */
+export const POSITION = "backstitch-position";
 
 /** Bound to a prompt: where its checkpoint is kept. Copied along by forks. */
 export type RecordData = { v: 1; entry: string; checkpoint: string; workspace: string };

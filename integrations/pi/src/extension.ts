@@ -110,6 +110,15 @@ export default function backstitch(pi: ExtensionAPI): void {
     guarded((event) => session?.recorder.after(event.toolCallId)),
   );
 
+  // A person's own command: what stands there before it can be had again, and what it does is the person's.
+  pi.on(
+    "user_bash",
+    guarded(async (event) => {
+      await session?.recorder.beforeShell(event.command);
+      return undefined;
+    }),
+  );
+
   pi.on(
     "agent_end",
     guarded((_event, ctx) => {

@@ -99,6 +99,12 @@ export class Recorder {
     void this.#send("tool/after", { call, tool }, LIMITS.gate);
   }
 
+  /** Before a command that a person typed: a row where anything changed since the last one. */
+  async beforeShell(command: string): Promise<void> {
+    const row = { kind: "manual", prompt: `! ${command}`, retention: "standard", if_changed: true };
+    await this.#send("checkpoint/create", row, LIMITS.call);
+  }
+
   /** The run ended: windows that nobody closed end here. */
   settle(status: Status): void {
     for (const call of [...this.#open.keys()]) this.after(call);

@@ -195,7 +195,9 @@ async function carryOut(session: Session, ctx: ExtensionCommandContext, choice: 
   const leaf = ctx.sessionManager.getLeafId();
   let outcome: Plan | undefined;
   if ((action === "both" || action === "code") && request) {
-    outcome = plan ? await agree(session, ctx, request, plan) : await straight(session, ctx, request);
+    // Nothing to agree to where nothing would change: the conversation moves all the same.
+    const asks = plan !== undefined && (changes(plan).length > 0 || withheld(plan).length > 0);
+    outcome = asks ? await agree(session, ctx, request, plan) : await straight(session, ctx, request);
     if (!outcome) return;
     const failed = outcome.items.some((item) => item.result === "failed");
     if (action === "both" && failed) {
@@ -203,12 +205,14 @@ async function carryOut(session: Session, ctx: ExtensionCommandContext, choice: 
       if (!go) action = "code";
     }
   }
+  let moved = false;
   if (action === "both" || action === "conversation" || action === "from") {
-    await navigate(session, ctx, choice, action === "from", outcome !== undefined && done(outcome).length > 0);
+    moved = await navigate(session, ctx, choice, action === "from", outcome !== undefined && done(outcome).length > 0);
   } else if (action === "upto") await summarizeUpTo(session, ctx, choice);
-  if (!outcome) return;
-  session.note(outcome, done(outcome).map((item) => item.path), leaf);
-  report(ctx, outcome);
+  const noted = outcome !== undefined && session.note(outcome, done(outcome).map((item) => item.path), leaf);
+  // A summary is an entry of its own, behind the place that was moved to.
+  if (moved && !noted && action !== "from") session.hold();
+  if (outcome) report(ctx, outcome);
 }
 
 /** Undo and redo of operations on files; undo offers the conversation as it was, too. */

@@ -2,7 +2,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { ExtensionAPI, ExtensionContext } from "@earendil-works/pi-coding-agent";
-import { type OperationData, OPERATION, prompts, RECORD, type RecordData, records, sessionIdOf } from "./conversation.ts";
+import { type OperationData, OPERATION, POSITION, prompts, RECORD, type RecordData, records, sessionIdOf } from "./conversation.ts";
 import { Engine, LIMITS } from "./engine.ts";
 import { type Choice, choices } from "./menu.ts";
 import { Recorder } from "./recorder.ts";
@@ -139,10 +139,16 @@ export class Session {
   }
 
   /** Notes an operation in the conversation, so that the next request tells the model, also after a restart. */
-  note(outcome: Plan, paths: string[], leaf: string | null): void {
-    if (outcome.operation === null || paths.length === 0) return;
+  note(outcome: Plan, paths: string[], leaf: string | null): boolean {
+    if (outcome.operation === null || paths.length === 0) return false;
     const data: OperationData = { v: 1, operation: outcome.operation, paths, leaf };
     this.pi.appendEntry(OPERATION, data);
+    return true;
+  }
+
+  /** pi comes back to the last entry of its file: without one behind it, the place that was moved to is lost with the process. */
+  hold(): void {
+    this.pi.appendEntry(POSITION, { v: 1 });
   }
 
   /** Flushes and ends the engine. `discard`: the session has no file and nobody can come back to it. */

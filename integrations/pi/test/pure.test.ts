@@ -10,7 +10,9 @@ import { boundCompaction } from "../src/compaction.ts";
 import { changedSince, notice, OPERATION, prompts, RECORD, records, sessionIdOf, textOf, turnKey } from "../src/conversation.ts";
 import { DoublePress, isEscape } from "../src/gesture.ts";
 import { actions, choices, parse, preview, summary } from "../src/menu.ts";
+import type { Engine } from "../src/engine.ts";
 import { scope, toolPath } from "../src/paths.ts";
+import { Recorder } from "../src/recorder.ts";
 import { Connection, EngineError } from "../src/rpc.ts";
 import { lastOf, nested } from "../src/session.ts";
 import { DEFAULTS, read } from "../src/settings.ts";
@@ -247,4 +249,32 @@ test("a request that is not answered ends by its time limit and is cancelled", a
   t.mock.timers.tick(500);
   await assert.rejects(waiting, { code: "timed-out" });
   assert.match((input.read() as Buffer).toString(), /"\$\/cancelRequest","params":\{"id":1\}/);
+});
+
+test("s4_36 the engine is a value that a test replaces; a prompt and its entry that are told twice are one", async () => {
+  const calls: [string, Record<string, unknown>][] = [];
+  const engine = {
+    down: undefined,
+    call: async (method: string, params: Record<string, unknown>) => {
+      calls.push([method, params]);
+      return method === "turn/begin" ? { id: "row" } : { checkpoint: {} };
+    },
+  };
+  const recorder = new Recorder(engine as unknown as Engine, "s", () => assert.fail("nothing is to be said"));
+  recorder.open(async () => ({}));
+  const message = { content: [{ type: "text", text: "Go" }], timestamp: 7 };
+  recorder.prompt(message, "Go");
+  const turn = recorder.turn;
+  recorder.prompt(message, "Go");
+  assert.equal(recorder.turn, turn, "the same turn, not another one");
+  assert.deepEqual([recorder.bind("e1"), recorder.bind("e1"), recorder.bind("e2")], [true, false, false]);
+  await recorder.before("c", "bash", []);
+  recorder.after("c");
+  recorder.after("c");
+  recorder.settle("completed");
+  recorder.settle("completed");
+  await recorder.flush();
+  const count = (method: string) => calls.filter(([m]) => m === method).length;
+  assert.deepEqual(["session/open", "turn/begin", "turn/bind", "tool/before", "tool/after", "turn/end"].map(count), [1, 1, 1, 1, 1, 1]);
+  assert.ok(calls.every(([, params]) => params["session"] === "s"), "each call says whose it is");
 });

@@ -52,6 +52,35 @@ for (const version of [PI, OLD_PI]) {
   });
 }
 
+test("r128 pi is gone right after a rewind: opened again, files and conversation are where it put them", { skip }, async () => {
+  await scene(PI, model, {}, async ({ place, pi, start }) => {
+    prepare(place);
+    await pi.prompt("FIRST x");
+    await pi.prompt("SECOND y");
+    await pi.ask("/rewind", "SECOND", "Restore code and conversation", "Apply");
+    await pi.toldOf("put back");
+    await pi.kill();
+    const files = () => ["a.txt", "b.txt", "gone.txt"].map((f) => place.read(f));
+    const next = start("--continue");
+    assert.deepEqual(await next.prompts(), ["FIRST x"]);
+    assert.deepEqual(files(), ["one\n", "shell\n", "still here\n"]);
+
+    // The conversation alone, and both where no file changes.
+    for (const action of ["Restore conversation", "all"]) {
+      const now = action === "all" ? start("--continue") : next;
+      await now.prompt("THIRD z");
+      if (action === "all") await now.ask("/rewind 2 all");
+      else await now.ask("/rewind", "THIRD", action);
+      assert.deepEqual(await now.prompts(), ["FIRST x"]);
+      await now.kill();
+      const again = start("--continue");
+      assert.deepEqual(await again.prompts(), ["FIRST x"], action);
+      await again.close();
+    }
+    assert.deepEqual(files(), ["one\n", "shell\n", "still here\n"]);
+  });
+});
+
 test("s2_54 s2_61 the six choices in their order; cancelling at any step changes nothing", { skip }, async () => {
   await scene(PI, model, {}, async ({ place, pi }) => {
     prepare(place);

@@ -230,3 +230,13 @@ async function spawnAsync(args: string[], place: Place): Promise<{ status: numbe
   const status = await new Promise<number | null>((resolve) => child.once("close", resolve));
   return { status, errors };
 }
+
+test("s2_72 after a new conversation nothing of the one before is offered", { skip }, async () => {
+  await scene(PI, model, {}, async ({ place, pi }) => {
+    await pi.prompt("ONE");
+    await pi.command("new_session");
+    await pi.ask("/rewind");
+    assert.deepEqual(pi.dialogs, []);
+    assert.equal(place.read("a.txt"), "one\n");
+  });
+});

@@ -123,6 +123,40 @@ test("s2_26 d_48 calls nested in code mode are windows of their own", { skip }, 
   );
 });
 
+test("a person's own shell command: a checkpoint stands before it, and what it does is the person's", { skip }, async () => {
+  await scene(PI, model, {}, async ({ place, pi }) => {
+    await pi.prompt("ONE");
+    // Recorded after the turn's end, in which what the person writes might be seen otherwise. Nothing changed: no row.
+    await pi.command("bash", { command: "true" });
+    place.write("mine.txt", "precious\n");
+    await pi.command("bash", { command: "rm mine.txt" });
+    assert.equal(place.read("mine.txt"), undefined);
+    await pi.command("bash", { command: "true" });
+    await pi.ask("/rewind", "ONE", "Restore code", "Apply");
+    assert.deepEqual([place.read("a.txt"), place.read("mine.txt")], [undefined, undefined]);
+    await pi.close();
+    const before = place.engine("list", "--kind", "manual", "--reverse").json["checkpoints"] as { id: string; prompt: string }[];
+    assert.deepEqual(before.map((r) => r.prompt), ["! rm mine.txt", "! true"]);
+    assert.equal(place.engine("cat", `${before[0]?.id}:mine.txt`).json["content_base64"], Buffer.from("precious\n").toString("base64"));
+  });
+});
+
+test("s0_40 a file elsewhere that a tool wrote comes back when it is asked for", { skip }, async () => {
+  await scene(PI, model, {}, async ({ place, pi }) => {
+    const elsewhere = place.beside("notes.txt", "mine\n");
+    model.on("ELSEWHERE", [write(elsewhere, "the agent's\n"), write("b.txt", "here\n")], [text("done")]);
+    await pi.prompt("ELSEWHERE");
+    const read = () => readFileSync(elsewhere, "utf8");
+    assert.deepEqual([read(), place.read("b.txt")], ["the agent's\n", "here\n"]);
+    // Left alone at first, and offered.
+    const dialogs = await pi.ask("/rewind", "ELSEWHERE", "Restore code", "Include files outside this folder", "Apply");
+    assert.equal(options(dialogs[2]).some((o) => o.startsWith("Include files outside this folder")), true);
+    assert.deepEqual([read(), place.read("b.txt")], ["mine\n", undefined]);
+    await pi.ask("/rewind undo", "Apply");
+    assert.deepEqual([read(), place.read("b.txt")], ["the agent's\n", "here\n"]);
+  });
+});
+
 test("a call that another extension blocks leaves no open window", { skip }, async () => {
   await scene(
     PI,

@@ -168,7 +168,7 @@ impl Installed {
     }
 
     /// A command with the client's home and no environment but what it needs.
-    fn bare(&self, program: &Path) -> Command {
+    pub fn bare(&self, program: &Path) -> Command {
         let own = self.binary.parent().unwrap_or(Path::new("/"));
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path = std::env::join_paths(std::iter::once(own.to_owned()).chain(std::env::split_paths(&path)));
@@ -217,6 +217,41 @@ impl Installed {
         match out.status.code() {
             Some(0 | 3) => Ok(stdout.into_owned()),
             _ => Err(format!("backstitch {}: {}\n{stdout}{stderr}", args.join(" "), out.status).into()),
+        }
+    }
+
+    /// The client as a person types it, below a folder for the search path: what keeps it offline is in there.
+    pub fn typed(&self, bin: &Path) -> Result<()> {
+        use std::os::unix::fs::PermissionsExt;
+        let (runner, program) = self.client.program(&self.dir);
+        let run = format!("{}'{}'", runner.map(|r| format!("{r} ")).unwrap_or_default(), program.display());
+        let line = match self.client {
+            Client::Claude => {
+                format!("{run} \"$@\" --permission-mode acceptEdits --allowedTools Bash Write Edit Read")
+            }
+            Client::Codex => {
+                format!(
+                    "shift; {run} exec --skip-git-repo-check --dangerously-bypass-hook-trust \"$@\" 2>/dev/null"
+                )
+            }
+            Client::Gemini => format!("{run} \"$@\" -m gemini-2.5-flash --approval-mode yolo"),
+            Client::Opencode => format!("{run} \"$@\""),
+        };
+        fs::create_dir_all(bin)?;
+        let file = bin.join(self.client.name());
+        fs::write(&file, format!("#!/bin/sh\n{line}\n"))?;
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?;
+        Ok(())
+    }
+
+    /// What a person types to send a prompt without the client's full screen; `first` begins a session.
+    pub fn line(&self, text: &str, first: bool) -> String {
+        let goes_on = |flag: &str| if first { String::new() } else { format!("{flag} ") };
+        match self.client {
+            Client::Claude => format!("claude {}-p '{text}'", goes_on("--continue")),
+            Client::Codex => format!("codex exec {}'{text}'", goes_on("resume --last")),
+            Client::Gemini => format!("gemini {}-p '{text}'", goes_on("--resume latest")),
+            Client::Opencode => format!("opencode run {}'{text}'", goes_on("--continue")),
         }
     }
 

@@ -1,7 +1,9 @@
 //! `cargo xtask agents`: the real clients, offline, against a scripted model.
 
 mod client;
+mod mcp;
 mod model;
+mod picture;
 
 use std::{
     fs,
@@ -25,10 +27,11 @@ use crate::{
 pub const COMMAND: Command = Command {
     name: "agents",
     about: "The real agents, offline: prompt, write, shell, rewind, undo, with each client that can be installed",
-    details: "cargo xtask agents [claude|codex|gemini|opencode ...]\n\n\
+    details: "cargo xtask agents [claude|codex|gemini|opencode|mcp ...]\n\n\
               Installs each client by npm in the version that was tried (below target/agents; nothing of it is kept in the\n\
               repository), runs it with an empty home and environment against a model that plays a script on 127.0.0.1, with\n\
               the hooks that `backstitch install` wrote. A client that cannot be installed is skipped, and counted as skipped.\n\
+              `mcp` is no agent but the official client library of the Model Context Protocol, which plays the story of docs/mcp.md.\n\
               The last line is `N passed, N failed, N skipped`.",
     options: &[
         Opt {
@@ -37,6 +40,11 @@ pub const COMMAND: Command = Command {
             help: "only these, with commas between; the same as naming them",
         },
         Opt { name: "--binary", value: Some("FILE"), help: "the program (otherwise it is built)" },
+        Opt {
+            name: "--pictures",
+            value: Some("FOLDER"),
+            help: "instead of the story, write there what stands in a terminal (needs tmux)",
+        },
         Opt { name: "--keep", value: None, help: "keep the scratch folders, and say where they are" },
     ],
 };
@@ -45,7 +53,7 @@ pub const COMMAND: Command = Command {
 pub fn spelled(words: impl Iterator<Item = String>) -> Vec<String> {
     let (mut named, mut out) = (Vec::new(), Vec::new());
     for w in words {
-        match Client::ALL.iter().any(|c| c.name() == w) {
+        match w == mcp::NAME || Client::ALL.iter().any(|c| c.name() == w) {
             true => named.push(w),
             false => out.push(w),
         }
@@ -58,10 +66,12 @@ pub fn spelled(words: impl Iterator<Item = String>) -> Vec<String> {
 
 /// Runs it.
 pub fn run(options: &Parsed) -> Result<bool> {
+    let with_mcp = options.text("--clients").is_none_or(|list| list.split(',').any(|n| n == mcp::NAME));
     let wanted: Vec<Client> = match options.text("--clients") {
         None => Client::ALL.to_vec(),
         Some(list) => list
             .split(',')
+            .filter(|n| *n != mcp::NAME)
             .map(|n| Client::ALL.iter().copied().find(|c| c.name() == n).ok_or(format!("no client {n:?}")))
             .collect::<Result<_, _>>()?,
     };
@@ -87,7 +97,11 @@ pub fn run(options: &Parsed) -> Result<bool> {
         let name = format!("backstitch-agents-{}-{}", client.name(), std::process::id());
         let scratch = std::env::temp_dir().canonicalize()?.join(name);
         let began = Instant::now();
-        match story(client, dir, &scratch, &binary) {
+        let done = match options.text("--pictures") {
+            Some(to) => picture::take(client, &dir, &scratch, &binary, Path::new(to)),
+            None => story(client, dir, &scratch, &binary),
+        };
+        match done {
             Ok(()) => {
                 println!("passed   {} in {:.1} s", client.name(), began.elapsed().as_secs_f64());
                 passed += 1;
@@ -100,6 +114,24 @@ pub fn run(options: &Parsed) -> Result<bool> {
         match options.has("--keep") {
             true => println!("kept: {}", scratch.display()),
             false => fs::remove_dir_all(&scratch)?,
+        }
+    }
+    if with_mcp {
+        match mcp::install(&base) {
+            Err(e) => {
+                println!("skipped  mcp: {}", e.to_string().lines().last().unwrap_or_default());
+                skipped += 1;
+            }
+            Ok(dir) => match mcp::story(&dir, &binary) {
+                Ok(()) => {
+                    println!("passed   mcp");
+                    passed += 1;
+                }
+                Err(e) => {
+                    println!("FAILED   mcp: {e}");
+                    failed += 1;
+                }
+            },
         }
     }
     println!("{passed} passed, {failed} failed, {skipped} skipped");

@@ -5,6 +5,7 @@ mod hooks;
 mod machine;
 mod report;
 mod rounds;
+mod sessions;
 mod stats;
 mod trees;
 
@@ -50,7 +51,7 @@ pub const COMMAND: Command = Command {
         Opt {
             name: "--operation",
             value: Some("LIST"),
-            help: "first, unchanged, 10, 1000, restore-10, restore-1000, restore-half (all)",
+            help: "first, unchanged, 10, 1000, restore-10, restore-1000, restore-half (all these), seeded (first, of the tree as a clean git repository)",
         },
         Opt { name: "--rounds", value: Some("N"), help: "rounds of the short operations (7)" },
         Opt {
@@ -79,6 +80,12 @@ pub const COMMAND: Command = Command {
             value: None,
             help: "instead: the hook processes that an agent waits for, over --rounds turns (200)",
         },
+        Opt {
+            name: "--sessions",
+            value: Some("N"),
+            help: "instead: so many sessions of --turns turns on --files files (5000): cost, space, list, collection",
+        },
+        Opt { name: "--turns", value: Some("N"), help: "turns of each of the --sessions (100)" },
         Opt { name: "--keep", value: None, help: "keep the working folder" },
         Opt { name: "--json", value: Some("FILE"), help: "write every figure to this file" },
         Opt { name: "--gate", value: None, help: "fail if a figure misses its goal" },
@@ -108,7 +115,8 @@ pub fn run(options: &Parsed) -> Result<bool> {
 
     let release = tools::target()?.join("release");
     let mut build = vec!["build", "--release"];
-    if !options.has("--hooks") {
+    let instead = options.has("--hooks") || options.has("--sessions");
+    if !instead {
         build.extend(["--package", "backstitch-bench"]);
     }
     if options.text("--binary").is_none() {
@@ -132,6 +140,17 @@ pub fn run(options: &Parsed) -> Result<bool> {
     if options.has("--hooks") {
         let good = hooks::run(&binary, &dir, options.value("--rounds", 200)?, options.has("--gate"))?;
         fs::remove_dir_all(&dir)?;
+        return Ok(good);
+    }
+    if options.has("--sessions") {
+        let size = sessions::Size {
+            sessions: options.value("--sessions", 20)?,
+            turns: options.value("--turns", 100)?,
+            files: options.value("--files", 5_000)?,
+        };
+        let good = sessions::run(&binary, &dir, &size, options.has("--gate"))?;
+        fs::remove_dir_all(&dir)?;
+        machine::note_deletions(&base);
         return Ok(good);
     }
     println!("{}", machine::describe(&dir));

@@ -58,6 +58,7 @@ const GOALS: &[(&str, f64, f64)] = &[
     ("restore-10", 5.0, f64::INFINITY),
     ("restore-1000", 3.5, f64::INFINITY),
     ("restore-half", 3.0, f64::INFINITY),
+    ("seeded", 100.0, 2.0),
 ];
 
 impl Report {

@@ -14,13 +14,13 @@ use super::{
     contenders::{Bare, Ours, Shadow},
     machine,
     report::{Report, Samples},
-    trees::Tree,
+    trees::{self, Tree},
 };
 use crate::{Result, campaign::own_workspace};
 
 /// Everything that can be measured.
 pub const OPERATIONS: &[&str] =
-    &["first", "unchanged", "10", "1000", "restore-10", "restore-1000", "restore-half"];
+    &["first", "unchanged", "10", "1000", "restore-10", "restore-1000", "restore-half", "seeded"];
 
 /// What to measure, and how.
 pub struct Plan {
@@ -119,7 +119,10 @@ impl Bench<'_> {
         machine::sync();
         self.bare.walk(&self.tree)?;
         if self.plan.asked("first") {
-            self.first()?;
+            self.first("first", "")?;
+        }
+        if self.plan.operations.iter().all(|o| o == "first" || o == "seeded") {
+            return self.seeded();
         }
         // What follows starts from a first checkpoint that nobody times.
         self.ours.checkpoint(&self.tree)?;
@@ -148,14 +151,10 @@ impl Bench<'_> {
             })?;
             self.bare_creation(&half.0)?;
         }
+        self.seeded()?;
         self.report.store = tree_size(&self.ours.cli().only_store()?)?;
         self.report.git_store = self.git.as_ref().map_or(Ok(0), |git| tree_size(git.dir()))?;
-        if self.plan.fsck {
-            println!("git fsck --strict of our store");
-            let result = Git::new()?.fsck_strict(&self.ours.repository()?);
-            self.report.fact("git fsck --strict of our store", result);
-        }
-        Ok(())
+        self.git_checks_store()
     }
 
     /// Those who take part, in an order that changes with the round.
@@ -189,22 +188,42 @@ impl Bench<'_> {
         }
     }
 
+    /// First checkpoints of the tree as a clean, packed git repository.
+    fn seeded(&mut self) -> Result<()> {
+        if !self.plan.asked("seeded") {
+            return Ok(());
+        }
+        println!("seeded: the tree becomes a repository");
+        trees::make_repository(&self.tree)?;
+        self.first("seeded", "seeded-")?;
+        self.git_checks_store()
+    }
+
+    fn git_checks_store(&mut self) -> Result<()> {
+        if self.plan.fsck {
+            println!("git fsck --strict of our store");
+            let result = Git::new()?.fsck_strict(&self.ours.repository()?);
+            self.report.fact("git fsck --strict of our store", result);
+        }
+        Ok(())
+    }
+
     /// First checkpoints, each into a store of its own; the old ones stay where they are.
-    fn first(&mut self) -> Result<()> {
+    fn first(&mut self, name: &str, prefix: &str) -> Result<()> {
+        let stored = |who: &str, round: usize| self.plan.dir.join(format!("{prefix}{who}-{}", round + 1));
         for round in 0..self.plan.long_rounds {
-            println!("first: round {} of {}", round + 1, self.plan.long_rounds);
+            println!("{name}: round {} of {}", round + 1, self.plan.long_rounds);
             for who in self.order(round) {
                 machine::sync();
                 let disturbed = machine::wait_for_peace();
                 let before_cpu = machine::children_cpu();
                 let time = match who {
                     Who::Ours => {
-                        self.ours =
-                            Ours::new(&self.plan.binary, &self.plan.dir.join(format!("ours-{}", round + 1)))?;
+                        self.ours = Ours::new(&self.plan.binary, &stored("ours", round))?;
                         self.ours.checkpoint(&self.tree)?.0
                     }
                     Who::Git => {
-                        let git = Shadow::new(&self.plan.dir.join(format!("git-{}", round + 1)))?;
+                        let git = Shadow::new(&stored("git", round))?;
                         let time = git.snapshot(&self.tree)?.0;
                         self.git = Some(git);
                         time
@@ -212,12 +231,15 @@ impl Bench<'_> {
                     Who::Bare => self.bare.walk(&self.tree)?,
                 };
                 let cpu = machine::children_cpu() - before_cpu;
-                self.note("first", who, (time, cpu), disturbed);
+                self.note(name, who, (time, cpu), disturbed);
             }
+        }
+        if name != "first" && self.plan.asked("first") {
+            return Ok(());
         }
         self.report.first_store = tree_size(&self.ours.cli().only_store()?)?;
         self.report.git_first_store = self.git.as_ref().map_or(Ok(0), |git| tree_size(git.dir()))?;
-        let memory = Ours::new(&self.plan.binary, &self.plan.dir.join("ours-memory"))?;
+        let memory = Ours::new(&self.plan.binary, &self.plan.dir.join(format!("{prefix}ours-memory")))?;
         self.report.peak_mib = memory.peak_memory(&self.tree)?;
         Ok(())
     }

@@ -79,20 +79,26 @@ impl Tree {
             Tree::LinuxGit => {
                 copy(&linux()?, to)?;
                 println!("making it a repository");
-                let git = Git::new()?;
-                for args in [
-                    &["init", "-q"][..],
-                    &["add", "-A"],
-                    &["commit", "-q", "-m", "All of it"],
-                    &["repack", "-a", "-d", "-q"],
-                    &["update-index", "-q", "--refresh"],
-                ] {
-                    git.run(to, args)?;
-                }
+                make_repository(to)?;
             }
         }
         Ok(())
     }
+}
+
+/// Makes a folder a clean, packed git repository.
+pub fn make_repository(dir: &Path) -> Result<()> {
+    let git = Git::new()?;
+    for args in [
+        &["init", "-q"][..],
+        &["add", "-A"],
+        &["commit", "-q", "-m", "All of it"],
+        &["repack", "-a", "-d", "-q"],
+        &["update-index", "-q", "--force-write-index", "--refresh"],
+    ] {
+        git.run(dir, args)?;
+    }
+    Ok(())
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {

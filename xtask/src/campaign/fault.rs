@@ -1,5 +1,7 @@
 //! The faults, as data. A further one is a further row.
 
+use super::trace::Call;
+
 /// Something that goes wrong at one system call.
 pub struct Fault {
     /// What it is called by.
@@ -8,8 +10,10 @@ pub struct Fault {
     pub inject: &'static str,
     /// Whether it stays from that call on, as a full disk does.
     pub stays: bool,
-    /// The calls that it can hit; empty for all.
-    pub calls: &'static [&'static str],
+    /// The calls that it can hit.
+    pub calls: &'static [&'static [&'static str]],
+    /// Of `openat` only those that create.
+    pub creating: bool,
     /// How the run ends.
     pub ends: Ends,
 }
@@ -23,100 +27,90 @@ pub enum Ends {
     ByItself,
 }
 
-const READ: &[&str] = &[
-    "read",
-    "pread64",
-    "readv",
-    "openat",
-    "open",
-    "statx",
-    "newfstatat",
-    "getdents64",
-    "readlinkat",
-    "lseek",
-];
-const WRITE: &[&str] = &[
-    "write",
-    "pwrite64",
-    "writev",
-    "pwritev",
-    "copy_file_range",
-    "ftruncate",
-    "fallocate",
-    "fsync",
-    "fdatasync",
+const OPEN: &[&str] = &["openat", "open"];
+const LOOK: &[&str] = &["statx", "newfstatat", "faccessat2"];
+const READ: &[&str] = &["read", "pread64", "readv", "getdents64", "readlink", "readlinkat", "lseek"];
+const MAP: &[&str] = &["mmap"];
+const LOCK: &[&str] = &["flock", "fcntl"];
+const DATA: &[&str] =
+    &["write", "pwrite64", "writev", "pwritev", "copy_file_range", "sendfile", "ftruncate", "fallocate"];
+const SYNC: &[&str] = &["fsync", "fdatasync", "syncfs", "sync_file_range"];
+const NAMES: &[&str] = &[
     "rename",
     "renameat",
     "renameat2",
-    "unlink",
-    "unlinkat",
+    "link",
+    "linkat",
+    "symlink",
+    "symlinkat",
     "mkdir",
     "mkdirat",
-    "linkat",
-    "symlinkat",
+    "mknodat",
+];
+const GONE: &[&str] = &["unlink", "unlinkat", "rmdir"];
+const MODES: &[&str] = &[
+    "chmod",
     "fchmod",
     "fchmodat",
     "fchmodat2",
+    "fchown",
+    "fchownat",
     "utimensat",
-    "flock",
+    "fsetxattr",
+    "fremovexattr",
 ];
-const SPACE: &[&str] = &[
-    "write",
-    "pwrite64",
-    "writev",
-    "pwritev",
-    "copy_file_range",
-    "ftruncate",
-    "fallocate",
-    "mkdir",
-    "mkdirat",
-    "linkat",
-    "symlinkat",
-    "rename",
-    "renameat",
-    "renameat2",
-    "fsync",
-    "fdatasync",
-];
-const RIGHTS: &[&str] = &[
-    "openat",
-    "open",
-    "mkdir",
-    "mkdirat",
-    "unlink",
-    "unlinkat",
-    "rename",
-    "renameat",
-    "renameat2",
-    "symlinkat",
-    "linkat",
-    "fchmod",
-    "fchmodat",
-    "fchmodat2",
-    "utimensat",
-    "statx",
-    "newfstatat",
-];
+const INTERRUPTED: &[&str] =
+    &["read", "pread64", "write", "pwrite64", "ftruncate", "fallocate", "fsync", "fdatasync"];
+
+const fn error(name: &'static str, inject: &'static str, calls: &'static [&'static [&'static str]]) -> Fault {
+    Fault { name, inject, stays: false, calls, creating: false, ends: Ends::ByItself }
+}
 
 /// Every fault there is.
 pub const FAULTS: &[Fault] = &[
-    Fault { name: "kill", inject: "signal=KILL", stays: false, calls: &[], ends: Ends::Killed },
-    Fault { name: "eio-read", inject: "error=EIO", stays: false, calls: READ, ends: Ends::ByItself },
-    Fault { name: "eio-write", inject: "error=EIO", stays: false, calls: WRITE, ends: Ends::ByItself },
-    Fault { name: "enospc", inject: "error=ENOSPC", stays: true, calls: SPACE, ends: Ends::ByItself },
-    Fault { name: "eacces", inject: "error=EACCES", stays: false, calls: RIGHTS, ends: Ends::ByItself },
     Fault {
-        name: "emfile",
-        inject: "error=EMFILE",
-        stays: false,
-        calls: &["openat", "open", "dup", "pipe2"],
-        ends: Ends::ByItself,
+        ends: Ends::Killed,
+        ..error("kill", "signal=KILL", &[DATA, SYNC, NAMES, GONE, MODES, OPEN, MAP, LOCK])
     },
-    Fault {
-        name: "eintr",
-        inject: "error=EINTR",
-        stays: false,
-        calls: &["read", "write", "openat", "flock", "pwrite64"],
-        ends: Ends::ByItself,
-    },
+    error("eio-write", "error=EIO", &[DATA, SYNC, NAMES, GONE, MODES]),
+    error("eio-read", "error=EIO", &[READ, OPEN, LOOK]),
+    Fault { creating: true, ..error("enospc", "error=ENOSPC", &[DATA, SYNC, NAMES, OPEN]) },
+    Fault { stays: true, creating: true, ..error("full", "error=ENOSPC", &[DATA, SYNC, NAMES, OPEN]) },
+    error("eacces", "error=EACCES", &[OPEN, LOOK, NAMES, GONE, MODES]),
+    error("emfile", "error=EMFILE", &[OPEN]),
+    error("eintr", "error=EINTR", &[INTERRUPTED, OPEN, LOCK]),
+    error("enomem", "error=ENOMEM", &[MAP]),
 ];
+
+impl Fault {
+    /// Whether it can hit this call.
+    pub fn suits(&self, call: &Call) -> bool {
+        let only_changing = match call.name.as_str() {
+            // Most of them only ask for flags.
+            "fcntl" => true,
+            "openat" | "open" => self.creating,
+            _ => false,
+        };
+        (call.changes || !only_changing) && self.calls.iter().any(|group| group.contains(&&*call.name))
+    }
+
+    /// How it is shown as the head of a column.
+    pub fn title(&self) -> String {
+        match self.name {
+            "kill" => "KILL".into(),
+            "full" => "ENOSPC from there on".into(),
+            "eio-write" => "EIO (writing)".into(),
+            "eio-read" => "EIO (reading)".into(),
+            other => other.to_uppercase(),
+        }
+    }
+}
+
+/// The names of all calls that some fault can hit.
+pub fn all_calls() -> Vec<&'static str> {
+    let mut names: Vec<&str> =
+        FAULTS.iter().flat_map(|f| f.calls.iter()).flat_map(|g| g.iter().copied()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}

@@ -1,6 +1,10 @@
 //! What strace wrote: which system calls a run makes, and where each belongs.
 
-use std::{collections::BTreeMap, fmt, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    path::Path,
+};
 
 /// Where a call does its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,10 +33,33 @@ pub enum Class {
     Temporary,
     /// The user's files.
     WorkTree,
-    /// The user's settings.
+    /// Files outside the workspace.
+    Outside,
+    /// Settings, of the user and of agents.
     Settings,
     /// Libraries, terminals, the rest of the machine.
     Elsewhere,
+}
+
+impl Class {
+    /// Each of them.
+    pub const ALL: [Class; 15] = [
+        Class::Pack,
+        Class::Index,
+        Class::Loose,
+        Class::Ref,
+        Class::Manifest,
+        Class::State,
+        Class::Journal,
+        Class::Lock,
+        Class::Parked,
+        Class::Store,
+        Class::Temporary,
+        Class::WorkTree,
+        Class::Outside,
+        Class::Settings,
+        Class::Elsewhere,
+    ];
 }
 
 impl fmt::Display for Class {
@@ -50,6 +77,7 @@ impl fmt::Display for Class {
             Class::Store => "store: other",
             Class::Temporary => "work tree: temporary",
             Class::WorkTree => "work tree",
+            Class::Outside => "outside",
             Class::Settings => "settings",
             Class::Elsewhere => "elsewhere",
         })
@@ -67,12 +95,16 @@ pub struct Call {
     pub class: Class,
     /// Whether it changes something that outlives the run.
     pub changes: bool,
+    /// Whether it goes to the standard output or error.
+    pub output: bool,
 }
 
 /// The folders by which calls are told apart.
 pub struct Places<'a> {
     /// The workspace.
     pub workspace: &'a Path,
+    /// A folder outside it.
+    pub elsewhere: &'a Path,
     /// The base folder of the stores.
     pub stores: &'a Path,
     /// The home.
@@ -150,6 +182,7 @@ pub fn read(log: &str, places: &Places<'_>) -> Vec<Call> {
             nth: *nth,
             class: classify(arguments, places),
             changes: creates || shares || locks || CHANGES.contains(&name),
+            output: arguments.starts_with("1<") || arguments.starts_with("2<"),
         });
     }
     calls
@@ -205,6 +238,10 @@ fn class_of(path: &str, places: &Places<'_>) -> Class {
         let ours = inside.split('/').any(|part| part.starts_with(".backstitch-tmp-") || unnamed(part));
         return if ours { Class::Temporary } else { Class::WorkTree };
     }
+    if let Some(inside) = below(places.elsewhere) {
+        let ours = inside.split('/').any(|part| part.starts_with(".backstitch-tmp-"));
+        return if ours { Class::Temporary } else { Class::Outside };
+    }
     let Some(inside) = below(places.stores) else {
         return if below(places.home).is_some() { Class::Settings } else { Class::Elsewhere };
     };
@@ -229,11 +266,21 @@ fn class_of(path: &str, places: &Places<'_>) -> Class {
     class
 }
 
-/// Chooses `wanted` calls of a run among those that touch the store, the work tree or the settings: a third spread evenly over all of
-/// them, a third over those that change something, a third over those that change the store, which are few and decide much. The first
-/// and the last of each are taken. With fewer calls than wanted, all are.
-pub fn spread(calls: &[Call], wanted: usize, suitable: impl Fn(&Call) -> bool) -> Vec<Call> {
-    let all: Vec<&Call> = calls.iter().filter(|c| c.class != Class::Elsewhere && suitable(c)).collect();
+/// The calls that can be hit: those that touch what we look at, each name and number once. Where threads share the work, several
+/// calls have one number, and the first that comes to it is hit.
+pub fn places_to_hit(calls: &[Call], suitable: impl Fn(&Call) -> bool) -> Vec<&Call> {
+    let mut seen = BTreeSet::new();
+    calls
+        .iter()
+        .filter(|c| c.class != Class::Elsewhere && suitable(c))
+        .filter(|c| seen.insert((&c.name, c.nth)))
+        .collect()
+}
+
+/// Chooses `wanted` of these calls: a third spread evenly over all of them, a third over those that change something, a third over
+/// those that change the store, which are few and decide much. The first and the last of each are taken. With fewer calls than
+/// wanted, all are.
+pub fn spread(all: &[&Call], wanted: usize) -> Vec<Call> {
     let in_tree = |c: &Call| matches!(c.class, Class::WorkTree | Class::Temporary);
     let mut taken = vec![false; all.len()];
     let mut left = wanted.min(all.len());
@@ -249,7 +296,7 @@ pub fn spread(calls: &[Call], wanted: usize, suitable: impl Fn(&Call) -> bool) -
     take(wanted / 3, &|c| c.changes && !in_tree(c));
     take(wanted / 3, &|c| c.changes);
     take(wanted, &|_| true);
-    all.into_iter().zip(taken).filter(|(_, t)| *t).map(|(c, _)| c.clone()).collect()
+    all.iter().zip(taken).filter(|(_, t)| *t).map(|(c, _)| (*c).clone()).collect()
 }
 
 #[cfg(test)]
@@ -268,10 +315,17 @@ mod tests {
 101   +++ killed by SIGKILL +++
 "#;
 
+    fn places() -> Places<'static> {
+        Places {
+            workspace: Path::new("/w"),
+            elsewhere: Path::new("/e"),
+            stores: Path::new("/h/stores"),
+            home: Path::new("/h"),
+        }
+    }
+
     fn calls() -> Vec<Call> {
-        let places =
-            Places { workspace: Path::new("/w"), stores: Path::new("/h/stores"), home: Path::new("/h") };
-        read(LOG, &places)
+        read(LOG, &places())
     }
 
     #[test]
@@ -293,8 +347,7 @@ mod tests {
 
     #[test]
     fn places_in_the_store_are_told_apart() {
-        let places =
-            Places { workspace: Path::new("/w"), stores: Path::new("/h/stores"), home: Path::new("/h") };
+        let places = places();
         for (path, class) in [
             ("/h/stores/s/n/git/refs/backstitch/checkpoints/1", Class::Ref),
             ("/h/stores/s/n/git/packed-refs.tmp", Class::Ref),
@@ -307,6 +360,8 @@ mod tests {
             ("/h/config/backstitch/config.toml", Class::Settings),
             ("/w/hostile/#10011311", Class::Temporary),
             ("/w/hostile/#hash", Class::WorkTree),
+            ("/e/notes.txt", Class::Outside),
+            ("/e/.backstitch-tmp-1-x0", Class::Temporary),
             ("/wider", Class::Elsewhere),
             ("/etc/passwd", Class::Elsewhere),
         ] {
@@ -328,9 +383,11 @@ mod tests {
                     Class::WorkTree
                 },
                 changes: n % 10 == 0,
+                output: false,
             })
             .collect();
-        let chosen = spread(&calls, 42, |_| true);
+        let all = places_to_hit(&calls, |_| true);
+        let chosen = spread(&all, 42);
         assert_eq!(chosen.len(), 42);
         assert!(chosen.iter().filter(|c| c.changes).count() >= 28);
         assert!(chosen.iter().filter(|c| c.class == Class::Journal).count() >= 14);
@@ -340,7 +397,9 @@ mod tests {
         places.dedup();
         assert_eq!(places.len(), 42);
         assert!(places.windows(2).all(|w| w[1] - w[0] < 80), "{places:?}");
-        assert_eq!(spread(&calls, 5000, |_| true).len(), 900);
-        assert!(spread(&calls, 10, |_| false).is_empty());
+        assert_eq!(spread(&all, 5000).len(), 900);
+        assert!(places_to_hit(&calls, |_| false).is_empty());
+        let twice = [calls.clone(), calls.clone()].concat();
+        assert_eq!(places_to_hit(&twice, |_| true).len(), 900);
     }
 }

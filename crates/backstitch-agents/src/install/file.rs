@@ -1,13 +1,16 @@
 //! One file: reading it, showing what changes, replacing it whole.
 
 use std::{
-    fs::{self, OpenOptions},
+    fs,
     io::{ErrorKind, Write},
-    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
-use backstitch::error::{Code, Error, Result};
+use backstitch::{
+    error::{Code, Error, Result},
+    settings::Beside,
+};
 
 /// A file's change.
 #[derive(Debug)]
@@ -55,6 +58,13 @@ pub fn real(path: &Path) -> Result<PathBuf> {
 
 /// Its text; `None` where there is no file.
 pub fn read(path: &Path) -> Result<Option<String>> {
+    // Reading a pipe or a device would wait for somebody.
+    let is_odd = |m: fs::Metadata| !m.is_file() && !m.is_dir();
+    if fs::metadata(path).is_ok_and(is_odd) {
+        return Err(Error::new(Code::BadSetting, format!("{}: this is no file", path.display()))
+            .at(path)
+            .hint("take it away first; nothing was changed"));
+    }
     let bytes = match fs::read(path) {
         Ok(b) => b,
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
@@ -95,24 +105,17 @@ pub fn write(path: &Path, text: &str) -> Result<()> {
     let fail = |e| Error::io(path, e);
     let dir = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(dir).map_err(fail)?;
-    let id = backstitch::record::new_id(backstitch::record::now_ms());
-    let tmp = dir.join(format!(".backstitch-tmp-{id}"));
     let there = fs::metadata(path).ok();
     let work = || -> std::io::Result<()> {
-        let mode = if there.is_some() { 0o600 } else { 0o666 };
-        let mut f = OpenOptions::new().write(true).create_new(true).mode(mode).open(&tmp)?;
-        f.write_all(text.as_bytes())?;
+        let mut new = Beside::new(dir, if there.is_some() { 0o600 } else { 0o666 })?;
+        new.file.write_all(text.as_bytes())?;
         if let Some(m) = &there {
-            if f.metadata().is_ok_and(|own| own.uid() != m.uid() || own.gid() != m.gid()) {
-                std::os::unix::fs::fchown(&f, Some(m.uid()), Some(m.gid()))?;
+            if new.file.metadata().is_ok_and(|own| own.uid() != m.uid() || own.gid() != m.gid()) {
+                std::os::unix::fs::fchown(&new.file, Some(m.uid()), Some(m.gid()))?;
             }
-            f.set_permissions(fs::Permissions::from_mode(m.mode() & 0o7777))?;
+            new.file.set_permissions(fs::Permissions::from_mode(m.mode() & 0o7777))?;
         }
-        f.sync_all()?;
-        fs::rename(&tmp, path)
+        new.place(path)
     };
-    work().map_err(|e| {
-        let _ = fs::remove_file(&tmp);
-        fail(e)
-    })
+    work().map_err(fail)
 }

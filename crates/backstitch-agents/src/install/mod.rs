@@ -5,6 +5,7 @@
 //! else it takes out our entries and leaves everything else where it is.
 
 mod file;
+mod line;
 mod opencode;
 mod settings;
 
@@ -114,11 +115,6 @@ impl Program {
             }
         }
     }
-}
-
-/// A line that [`Program::line`] wrote, in this or an earlier version.
-fn is_ours(line: &str, agent: Agent) -> bool {
-    line.contains("backstitch") && line.contains(&format!(" hook {} ", agent.as_str()))
 }
 
 /// What is to be done.
@@ -295,7 +291,7 @@ impl Plan {
     fn installs(&self, c: &Change) -> bool {
         c.after.as_deref().is_some_and(|t| match self.agent {
             Agent::Opencode => opencode::is_ours(t),
-            agent => t.contains("backstitch") && settings::holds_ours(agent, t),
+            agent => settings::holds_ours(agent, t),
         })
     }
 }

@@ -10,7 +10,7 @@ use jsonc_parser::{
     parse_to_ast,
 };
 
-use super::{Program, file, is_ours};
+use super::{Program, file, line::is_ours};
 use crate::Agent;
 
 /// One hook: its event, the tools it is for, and how long the client waits in seconds.

@@ -1,5 +1,6 @@
 //! Whatever comes, nothing fails and nothing is said that a client could take for an answer.
 
+use backstitch::record::Kind;
 use backstitch_agents::{Agent, hook};
 use serde_json::{Value, json};
 
@@ -113,4 +114,105 @@ fn s2_18_a_file_elsewhere_that_a_tool_names_has_a_pre_image_and_comes_back_when_
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "after");
     c.prompt("k3", "/backstitch:rewind 1 --outside");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "before");
+}
+
+/// JavaScript cuts texts in the middle of a character and writes the half that is left.
+#[test]
+fn half_a_character_costs_no_row() {
+    let w = World::new();
+    let text = format!(
+        r#"{mark}{{"session_id":"s","cwd":{:?},"hook_event_name":"UserPromptSubmit","prompt_id":"p","prompt":"cut \ud83d"}}"#,
+        w.ws,
+        mark = '\u{feff}'
+    );
+    let said = hook::answer(Agent::Claude, None, text.as_bytes(), &w.host);
+    assert_eq!(said.problem, None);
+    let rows = w.rows();
+    assert_eq!(rows[0].record.prompt.as_deref(), Some("cut \u{fffd}"));
+}
+
+/// A client whose prompts have no ids, and whose hook of the prompt never came: its tools begin one turn and not one each.
+#[test]
+fn tools_that_begin_a_turn_at_the_same_moment_begin_one() {
+    let w = World::new();
+    for round in 1..=3 {
+        let call = |n: u32| {
+            json!({"session_id": "s", "cwd": w.ws, "hook_event_name": "BeforeTool", "timestamp": "t",
+                   "tool_name": "run_shell_command", "tool_input": {"command": format!("{round}-{n}")}})
+        };
+        std::thread::scope(|scope| {
+            for n in 0..6 {
+                let (w, call) = (&w, call(n));
+                scope.spawn(move || {
+                    assert_eq!(w.hook(Agent::Gemini, Some("BeforeTool"), &call).problem, None)
+                });
+            }
+        });
+        let end = json!({"session_id": "s", "cwd": w.ws, "hook_event_name": "AfterAgent", "timestamp": "t"});
+        w.hook(Agent::Gemini, Some("AfterAgent"), &end);
+        let rows = w.rows();
+        let count = |kind| rows.iter().filter(|c| c.record.kind == kind).count();
+        assert_eq!([Kind::Prompt, Kind::Tool, Kind::Turn].map(count), [round, 6 * round, round]);
+    }
+}
+
+/// Every field of every recorded payload may hold anything: what is read of it is a notice or none, at once.
+#[test]
+fn fuzz_hook_payloads() {
+    let w = World::new();
+    let words: [&[u8]; 10] = [
+        b"null",
+        b"{}",
+        b"[]",
+        b"\"../../x\"",
+        b"\"/etc/passwd\"",
+        b"\"\\u0000\"",
+        b"-1",
+        b"\"tool_input\":",
+        b"\"cwd\":",
+        b"*** Update File: ",
+    ];
+    for agent in Agent::ALL.iter().copied() {
+        let payloads = recorded(agent);
+        let events: Vec<String> =
+            payloads.keys().filter_map(|name| event_of(agent, name).map(str::to_owned)).collect();
+        let seeds: Vec<String> = payloads.values().map(|p| w.here(p).to_string()).collect();
+        let turn = std::cell::Cell::new(0);
+        backstitch_testkit::fuzz::run(&format!("hook-{agent:?}"), &seeds, &words, |input| {
+            let Ok(payload) = serde_json::from_slice::<Value>(input) else { return None };
+            turn.set(turn.get() + 1);
+            let event = events.get(turn.get() % events.len().max(1)).map(String::as_str);
+            Some(hook::read(agent, event, &payload, &w.host).map(|n| format!("{n:?}").len() / 64))
+        });
+    }
+    assert!(!w.top.join("base").exists(), "reading records nothing");
+}
+
+#[test]
+fn fuzz_patches_of_agents() {
+    let seeds = ["*** Begin Patch\n*** Update File: a/b.rs\n@@\n-x\n+y\n*** Move to: c\n*** End Patch\n"];
+    let words: [&[u8]; 5] = [b"*** Add File: ", b"*** Delete File: ", b"*** Move to: ", b"../", b"\r\n"];
+    backstitch_testkit::fuzz::run("agent-patch", &seeds, &words, |input| {
+        std::str::from_utf8(input).ok().map(|text| backstitch_agents::patch::paths(text).len())
+    });
+}
+
+#[test]
+fn fuzz_transcripts() {
+    let w = World::new();
+    let path = w.top.join("transcript.jsonl");
+    let seeds = [concat!(
+        "{\"type\":\"user\",\"uuid\":\"u1\",\"parentUuid\":null,\"sessionId\":\"s\",\"message\":{\"role\":\"user\",\"content\":\"p\"}}\n",
+        "{\"type\":\"assistant\",\"uuid\":\"u2\",\"parentUuid\":\"u1\",\"message\":{\"content\":[{\"type\":\"text\",\"text\":\"a\"}]}}\n"
+    )];
+    let words: [&[u8]; 5] = [b"null", b"\"u1\"", b"\n", b"{}", b"\"content\":[]"];
+    backstitch_testkit::fuzz::run("transcript", &seeds, &words, |input| {
+        std::fs::write(&path, input).unwrap();
+        use backstitch_agents::transcript::{answer_before, entry_of, inherited};
+        (
+            [false, true].map(|near| entry_of(&path, "p", near).is_some()),
+            inherited(&path).is_some(),
+            answer_before(&path, "u2").is_some(),
+        )
+    });
 }

@@ -305,3 +305,51 @@ fn codex_is_never_made_to_trust_us() {
     assert_eq!(written.len(), 1);
     assert!(!fs::read_to_string(written[0].path()).unwrap().contains("trusted"));
 }
+
+/// A wrapper or a versioned file: the program has another name than its own.
+#[test]
+fn a_program_of_any_name_is_installed_once_and_taken_out() {
+    let mut h = Home::new();
+    for (n, name) in ["bs-1.2", "back stitch; it's", "x/backstitch"].into_iter().enumerate() {
+        for agent in JSON.iter().copied() {
+            h.places.program = Program::At(h.places.home.join(name));
+            let file = h.put(agent, FILES[n]);
+            assert_eq!(h.install(agent, Scope::User), 1);
+            let once = fs::read_to_string(&file).unwrap();
+            assert_eq!(h.install(agent, Scope::User), 0, "{name}");
+            // Another version of it takes the place of this one.
+            h.places.program = Program::Name;
+            h.install(agent, Scope::User);
+            let other = fs::read_to_string(&file).unwrap();
+            assert_eq!(once.matches(" hook ").count(), other.matches(" hook ").count());
+            h.uninstall(agent, Scope::User);
+            assert_eq!(fs::read_to_string(&file).unwrap(), FILES[n]);
+        }
+    }
+}
+
+#[test]
+fn a_line_that_only_speaks_of_us_stays() {
+    let own = "{\"hooks\":{\"Stop\":[{\"hooks\":[{\"type\":\"command\",\"command\":\"echo no backstitch hook claude here\"}]}]}}";
+    let h = Home::new();
+    let file = h.put(Agent::Claude, own);
+    assert_eq!(h.uninstall(Agent::Claude, Scope::User), 0);
+    h.install(Agent::Claude, Scope::User);
+    assert!(fs::read_to_string(&file).unwrap().contains("echo no backstitch hook claude here"));
+    fs::write(&file, fs::read_to_string(&file).unwrap().replace("no backstitch", "still no backstitch"))
+        .unwrap();
+    h.uninstall(Agent::Claude, Scope::User);
+    let left = fs::read_to_string(&file).unwrap();
+    assert!(left.contains("echo still no backstitch hook claude here"), "{left}");
+    assert_eq!(left.matches("\"command\"").count(), 2, "{left}");
+}
+
+#[test]
+fn a_pipe_is_refused_and_not_waited_for() {
+    let h = Home::new();
+    let file = h.put(Agent::Gemini, "");
+    fs::remove_file(&file).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, &file, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    let e = install::install(Agent::Gemini, Scope::User, &h.places).unwrap_err();
+    assert_eq!(e.code, Code::BadSetting);
+}

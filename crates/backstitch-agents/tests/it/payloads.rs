@@ -187,6 +187,6 @@ fn sub_agents_of_opencode_work_under_their_parents_turn() {
     c.raw("session.idle", json!({"root": "ses_root", "properties": {"sessionID": "ses_child"}}));
     assert_eq!(w.shape("ses_root"), ["1 prompt", "1 before write*", "1 after write*", "1 agent-run"]);
     assert!(w.shape("ses_child").is_empty());
-    let agents: Vec<_> = w.rows().into_iter().filter_map(|c| c.record.agent).collect();
+    let agents: Vec<_> = w.rows().into_iter().filter_map(|c| c.record.agent.clone()).collect();
     assert!(agents.iter().all(|a| a == "ses_child") && agents.len() == 3);
 }

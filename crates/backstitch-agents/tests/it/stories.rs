@@ -263,7 +263,7 @@ fn turns_are_bound_to_the_rows_of_the_transcript_and_forks_find_their_parent() {
             c.end(key);
         }
     }
-    let entries: Vec<_> = w.rows().into_iter().filter_map(|c| c.record.entry).collect();
+    let entries: Vec<_> = w.rows().into_iter().filter_map(|c| c.record.entry.clone()).collect();
     assert_eq!(entries, ["u-k1", "u-k2", "u-k3"]);
 
     // The conversation that it carries is written only after its first prompt: up to the second turn, with new ids of prompts.

@@ -1,6 +1,9 @@
 //! `hook`, `install`, `uninstall`
 
-use backstitch::error::{Code, Error, Result};
+use backstitch::{
+    error::{Code, Error, Result},
+    view,
+};
 use backstitch_agents::install::{self, Moved, Places, Plan, Program, Scope};
 use serde_json::json;
 
@@ -9,7 +12,6 @@ use crate::{
     context::Context,
     table::{Hook, Install},
     text,
-    ui::put_path,
 };
 
 /// One hook process.
@@ -84,7 +86,7 @@ fn document(cx: &Context, plan: &Plan, dry_run: bool) -> Result<()> {
         .iter()
         .map(|c| {
             let mut m = serde_json::Map::new();
-            put_path(&mut m, "path", backstitch::paths::bytes(&c.path));
+            view::put_path(&mut m, "path", backstitch::paths::bytes(&c.path));
             m.insert("action".to_owned(), c.action().into());
             m.insert("diff".to_owned(), String::from_utf8_lossy(&c.diff()).into_owned().into());
             serde_json::Value::Object(m)

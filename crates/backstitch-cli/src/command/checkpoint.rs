@@ -39,6 +39,7 @@ pub fn run(cx: &Context, a: Checkpoint) -> Result<u8> {
         pin: a.pin,
         touched: a.scope == Scope::Touched,
         if_changed: a.if_changed,
+        paranoid: a.paranoid,
         paths,
         ..Options::default()
     };

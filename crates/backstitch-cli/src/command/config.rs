@@ -6,6 +6,7 @@ use backstitch::{
     error::{Code, Error, Result},
     paths,
     settings::{self, Form, PROJECT_FILE, Value as Setting, show_bytes},
+    view,
     workspace::Workspace,
 };
 use bstr::ByteSlice;
@@ -15,7 +16,7 @@ use crate::{
     context::Context,
     table::Set,
     text::{self, Cell},
-    ui::{put_path, style},
+    ui::style,
 };
 
 fn shown(form: Form, v: &Setting) -> String {
@@ -113,7 +114,7 @@ pub fn set(cx: &Context, a: &Set) -> Result<u8> {
         m.insert("key".to_owned(), key.name.into());
         m.insert("value".to_owned(), json!(value));
         m.insert("source".to_owned(), json!(source));
-        put_path(&mut m, "file", paths::bytes(&file));
+        view::put_path(&mut m, "file", paths::bytes(&file));
         cx.ui.document(Value::Object(m))?;
         return Ok(0);
     }
@@ -133,12 +134,12 @@ pub fn path(cx: &Context) -> Result<u8> {
     if cx.ui.json {
         let mut m = Map::new();
         match &cx.surroundings.user_config {
-            Some(p) => put_path(&mut m, "user", paths::bytes(p)),
+            Some(p) => view::put_path(&mut m, "user", paths::bytes(p)),
             None => {
                 m.insert("user".to_owned(), Value::Null);
             }
         }
-        put_path(&mut m, "project", paths::bytes(&project));
+        view::put_path(&mut m, "project", paths::bytes(&project));
         cx.ui.document(Value::Object(m))?;
         return Ok(0);
     }
@@ -160,12 +161,12 @@ pub fn trust(cx: &Context) -> Result<u8> {
     let ignore = ws.root().join(".backstitchignore");
     let mut trusted = Vec::new();
     for f in [&file, &ignore] {
-        match std::fs::read(f) {
-            Ok(bytes) => {
+        match settings::read_file(f) {
+            Ok(Some(bytes)) => {
                 cx.surroundings.trust(&settings::digest(&bytes))?;
                 trusted.push(f);
             }
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Ok(None) => {}
             Err(e) => return Err(Error::io(f, e)),
         }
     }

@@ -1,26 +1,22 @@
 //! `export`
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::OpenOptions,
     io::{BufWriter, Write},
-    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
 use backstitch::{
     error::{Code, Error, Result},
     paths,
-    record::{self, Checkpoint},
+    record::Checkpoint,
+    settings::Beside,
+    view,
     workspace::Workspace,
 };
 use serde_json::{Map, Value};
 
-use crate::{
-    context::Context,
-    table::Export,
-    text,
-    ui::{Out, put_path},
-};
+use crate::{context::Context, table::Export, text, ui::Out};
 
 type Writer = fn(&Workspace, &Checkpoint, &mut dyn Write, &Context) -> Result<u64>;
 
@@ -68,7 +64,7 @@ pub fn run(cx: &Context, a: &Export) -> Result<u8> {
         let mut m = Map::new();
         m.insert("checkpoint".to_owned(), c.record.id.clone().into());
         m.insert("form".to_owned(), form.into());
-        put_path(&mut m, "path", paths::bytes(path));
+        view::put_path(&mut m, "path", paths::bytes(path));
         m.insert("count".to_owned(), n.into());
         cx.ui.document(Value::Object(m))?;
     } else {
@@ -112,24 +108,11 @@ fn to_file(
         Some(p) if !p.as_os_str().is_empty() => p,
         _ => Path::new("."),
     };
-    let temporary = dir.join(format!(".backstitch-tmp-{}", record::new_id(record::now_ms())));
-    let result = (|| {
-        let f: File = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o666)
-            .open(&temporary)
-            .map_err(|e| Error::io(file, e))?;
-        let mut out = BufWriter::with_capacity(1 << 16, f);
-        let n = write(ws, c, &mut out, cx)?;
-        let f = out.into_inner().map_err(|e| Error::io(file, e.into_error()))?;
-        f.sync_all().map_err(|e| Error::io(file, e))?;
-        fs::rename(&temporary, file).map_err(|e| Error::io(file, e))?;
-        Ok(n)
-    })();
-    if result.is_err() {
-        // The error that is told is the first one.
-        let _ = fs::remove_file(&temporary);
-    }
-    result
+    let new = Beside::new(dir, 0o666).map_err(|e| Error::io(file, e))?;
+    let mut out = BufWriter::with_capacity(1 << 16, &new.file);
+    let n = write(ws, c, &mut out, cx)?;
+    out.flush().map_err(|e| Error::io(file, e))?;
+    drop(out);
+    new.place(file).map_err(|e| Error::io(file, e))?;
+    Ok(n)
 }

@@ -18,7 +18,7 @@ use crate::{
     inside,
     table::{Blame, Cat, Log},
     text::{self, Cell, ShortIds},
-    ui::{put_path, style},
+    ui::style,
 };
 
 /// Splits `CHECKPOINT:PATH` at the first colon before which a name stands: names hold colons, too.
@@ -57,7 +57,7 @@ pub fn cat(cx: &Context, a: &Cat) -> Result<u8> {
         ws.cat(c, path.as_bstr(), &mut content)?;
         let mut m = Map::new();
         m.insert("checkpoint".to_owned(), c.record.id.clone().into());
-        put_path(&mut m, "path", path.as_bstr());
+        view::put_path(&mut m, "path", path.as_bstr());
         m.insert("bytes".to_owned(), content.len().into());
         m.insert("content_base64".to_owned(), paths::base64(&content).into());
         cx.ui.document(Value::Object(m))?;
@@ -89,7 +89,7 @@ pub fn log(cx: &Context, a: &Log) -> Result<u8> {
             })
             .collect();
         let mut m = Map::new();
-        put_path(&mut m, "path", path.as_bstr());
+        view::put_path(&mut m, "path", path.as_bstr());
         m.insert("entries".to_owned(), entries.into());
         cx.ui.document(Value::Object(m))?;
         return Ok(0);

@@ -7,7 +7,7 @@ use backstitch::{
 use serde_json::Value;
 
 use crate::{
-    context::Context,
+    context::{Context, PARTIAL},
     table::{Doctor, Verify},
     text::{self, Cell},
     ui::style,
@@ -41,7 +41,12 @@ pub fn status(cx: &Context) -> Result<u8> {
     let mut facts: Vec<(&str, String)> =
         vec![("workspace", text::tame(string(&v, "workspace"))), ("store", text::tame(string(&v, "store")))];
     if !is(&v, "exists") {
-        facts.push(("", "nothing is recorded yet; `backstitch checkpoint` records the folder".to_owned()));
+        // A warning, such as that the folder was moved, has a better advice.
+        let advice = match list(&v, "warnings").is_empty() {
+            true => "; `backstitch checkpoint` records the folder",
+            false => "",
+        };
+        facts.push(("", format!("nothing is recorded yet{advice}")));
     }
     facts.push((
         "recording",
@@ -82,8 +87,7 @@ pub fn status(cx: &Context) -> Result<u8> {
     ));
     let watcher = match v.get("watcher") {
         None | Some(Value::Null) => "none".to_owned(),
-        Some(Value::String(s)) => text::tame(s),
-        Some(other) => other.to_string(),
+        Some(w) => super::watch::line(w),
     };
     facts.push(("watcher", watcher));
     let table: Vec<Vec<Cell>> =
@@ -115,10 +119,18 @@ pub fn status(cx: &Context) -> Result<u8> {
 /// Every object and every row.
 pub fn verify(cx: &Context, a: &Verify) -> Result<u8> {
     let ws = cx.workspace()?;
-    let v = ws.verify(a.repair, &cx.control())?;
+    let mut v = ws.verify(a.repair, &cx.control())?;
+    if a.worktree {
+        v["worktree"] = ws.sample(&cx.control())?;
+    }
     cx.progress.stop();
     let ok = is(&v, "ok");
-    let code = if ok { 0 } else { Code::StoreDamaged.exit() };
+    let stale = v.get("worktree").map_or(&[][..], |s| list(s, "differ"));
+    let code = match (ok, stale.is_empty()) {
+        (true, true) => 0,
+        (true, false) => PARTIAL,
+        (false, _) => Code::StoreDamaged.exit(),
+    };
     if cx.ui.json {
         cx.ui.document(v)?;
         return Ok(code);
@@ -153,11 +165,24 @@ pub fn verify(cx: &Context, a: &Verify) -> Result<u8> {
     if let Some(why) = v.get("operations").and_then(Value::as_str) {
         ui.line(format!("  operations cannot be read: {}", text::tame(why)))?;
     }
+    if let Some(s) = v.get("worktree") {
+        let files = text::count(number(s, "read"), "file");
+        ui.line(match stale.len() {
+            0 => format!("{files} of the folder read: all as recorded"),
+            n => format!("{files} of the folder read: {n} changed without a sign of it"),
+        })?;
+        for path in stale {
+            ui.line(format!("  {}", text::name(string(path, "path").as_bytes())))?;
+        }
+    }
     for r in list(&v, "repaired") {
         let shown = r.as_str().map_or_else(|| r.to_string(), str::to_owned);
         ui.line(format!("  set aside: {}", text::tame(&shown)))?;
     }
     ui.finish()?;
+    if !stale.is_empty() {
+        ui.note("hint: `backstitch checkpoint --paranoid` reads and records everything.");
+    }
     if !ok {
         let hint = match a.repair {
             true => "hint: checkpoints that are not named here can be restored.",

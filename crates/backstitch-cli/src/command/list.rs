@@ -8,7 +8,7 @@ use backstitch::{
     record::{Checkpoint, Kind, State},
     session, space, view,
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::{
     context::Context,
@@ -72,25 +72,22 @@ pub fn run(cx: &Context, a: &List) -> Result<u8> {
     cx.progress.stop();
     if cx.ui.json {
         let account = ws.has_store().then(|| ws.bytes(true, &cx.control())).transpose()?.flatten();
-        let list: Vec<Value> = chosen
-            .iter()
-            .map(|c| {
-                let mut v = view::checkpoint(&ws, c);
-                space::put_bytes(&mut v, c, account.as_ref());
-                if let Some(m) = v.as_object_mut() {
-                    m.insert("abandoned".to_owned(), left.contains(c.record.id.as_str()).into());
-                }
-                if let Some(m) = v.as_object_mut().filter(|_| a.check) {
-                    let why = broken.get(c.record.id.as_str());
-                    m.insert("restorable".to_owned(), why.is_none().into());
-                    m.insert("problem".to_owned(), why.cloned().into());
-                }
-                v
-            })
-            .collect();
-        let damaged: Vec<Value> =
-            rows.damaged.iter().map(|(name, why)| json!({"row": name, "why": why})).collect();
-        cx.ui.document(json!({"checkpoints": list, "damaged": damaged}))?;
+        let list = chosen.iter().map(|c| {
+            let mut v = view::checkpoint(&ws, c);
+            space::put_bytes(&mut v, c, account.as_ref());
+            if let Some(m) = v.as_object_mut() {
+                m.insert("abandoned".to_owned(), left.contains(c.record.id.as_str()).into());
+            }
+            if let Some(m) = v.as_object_mut().filter(|_| a.check) {
+                let why = broken.get(c.record.id.as_str());
+                m.insert("restorable".to_owned(), why.is_none().into());
+                m.insert("problem".to_owned(), why.cloned().into());
+            }
+            v
+        });
+        let damaged = rows.damaged.iter().map(|(name, why)| json!({"row": name, "why": why})).collect();
+        let rest = Map::from_iter([("damaged".to_owned(), Value::Array(damaged))]);
+        cx.ui.listing("checkpoints", list, rest)?;
     } else {
         let ids = ShortIds::of(&rows);
         let table: Vec<Vec<Cell>> =

@@ -1,6 +1,7 @@
 //! The commands: from what was typed to the library, and from its outcome to text or JSON.
 
 mod agents;
+mod bisect;
 mod checkpoint;
 mod config;
 mod diff;
@@ -22,13 +23,14 @@ mod show;
 mod stores;
 pub mod turn;
 mod walk;
+mod watch;
 
 use backstitch::error::Result;
 
 use crate::{
     context::Context,
     mcp, pages, serve,
-    table::{Command, Config, Session, Stores, Tool, Turn},
+    table::{Command, Config, Session, Stores, Tool, Turn, Watch},
 };
 
 /// What a command is called, where it is one of a person (SEMANTICS 36); for others nothing. A test holds it against the
@@ -63,6 +65,7 @@ pub fn run(cx: &Context, command: Command) -> Result<u8> {
         Command::Cat(a) => files::cat(cx, &a),
         Command::Log(a) => files::log(cx, &a),
         Command::Blame(a) => files::blame(cx, &a),
+        Command::Bisect(a) => bisect::run(cx, &a),
         Command::Restore(a) => restore::run(cx, a),
         Command::Rewind(a) => rewind::run(cx, a, rewind::Reach::Since),
         Command::Revert(a) => rewind::run(cx, a, rewind::Reach::Only),
@@ -108,6 +111,10 @@ pub fn run(cx: &Context, command: Command) -> Result<u8> {
         Command::Stores(Stores::Delete(a)) => stores::remove(cx, &a, false),
         Command::Stores(Stores::Purge(a)) => stores::remove(cx, &a, true),
         Command::Relink(a) => stores::relink(cx, &a),
+        Command::Watch(Watch::Start) => watch::tell(cx, |ws| ws.watch_start()),
+        Command::Watch(Watch::Stop) => watch::tell(cx, |ws| ws.watch_stop()),
+        Command::Watch(Watch::Status) => watch::tell(cx, |ws| Ok(ws.watcher())),
+        Command::Watcher => watch::run(cx),
         Command::Hook(a) => agents::hook(cx, &a),
         Command::Install(a) => agents::install(cx, &a, true),
         Command::Uninstall(a) => agents::install(cx, &a, false),

@@ -15,7 +15,7 @@ use crate::{
     ask,
     context::{Context, PARTIAL},
     inside,
-    table::Restore,
+    table::{Change, Restore},
     text::{self, Cell},
     ui::{Ui, style},
 };
@@ -29,32 +29,32 @@ pub fn run(cx: &Context, a: Restore) -> Result<u8> {
         )
         .hint("leave the option out; nothing was changed"));
     }
-    if a.hunks && !a.dry_run && !cx.ui.can_ask {
+    if a.hunks && !a.change.dry_run && !cx.ui.can_ask {
         return Err(Error::new(Code::Usage, "--hunks asks, and there is nobody to ask")
             .hint("`--hunks --dry-run` lists the hunks, `--hunk ID` restores one; nothing was changed"));
     }
     let ws = cx.workspace()?;
     let rows = cx.rows(&ws)?;
     let target = cx.find(&rows, &a.checkpoint)?;
-    let named = inside::scope_with(&ws, &cx.folder, &a.paths, a.outside)?;
+    let (paths, globs, busy) = inside::change(&ws, &cx.folder, &a.change, a.outside)?;
+    let Change { dry_run, no_delete, no_safety, plan, privileged, yes, .. } = a.change;
     let mut options = Options {
-        // A path that is the whole workspace takes everything, whatever the patterns say.
-        globs: if a.paths.is_empty() || !named.is_empty() { a.glob } else { Vec::new() },
-        paths: named,
-        dry_run: a.dry_run,
-        no_delete: a.no_delete,
-        no_safety: a.no_safety,
-        busy: inside::list(&ws, &cx.folder, &a.busy)?,
-        plan: a.plan,
+        paths,
+        globs,
+        dry_run,
+        no_delete,
+        no_safety,
+        busy,
+        plan,
         replaced: a.replaced,
-        privileged: a.privileged,
+        privileged,
         force: a.force,
         outside: a.outside,
         session: cx.surroundings.session.clone(),
         hunks: (!a.hunk.is_empty()).then_some(a.hunk),
         list_hunks: a.hunks,
     };
-    if a.hunks && !a.dry_run {
+    if a.hunks && !dry_run {
         let preview = ws.restore(target, &Options { dry_run: true, ..options.clone() }, &cx.control())?;
         cx.progress.clear();
         let chosen = hunks::ask(cx, &preview.items)?;
@@ -71,23 +71,25 @@ pub fn run(cx: &Context, a: Restore) -> Result<u8> {
         return finish(&cx.ui, &out, "undo");
     }
     // Who names a plan has seen it.
-    if cx.ui.can_ask && !a.yes && !a.dry_run && options.plan.is_none() {
-        let preview = ws.restore(target, &Options { dry_run: true, ..options.clone() }, &cx.control())?;
-        cx.progress.clear();
-        if destroys(&preview) {
-            tell(&cx.ui, &preview, "")?;
-            agree(cx)?;
-            options.plan = Some(preview.plan);
-        }
+    if cx.ui.can_ask && !yes && !dry_run && options.plan.is_none() {
+        options.plan =
+            agreed(cx, ws.restore(target, &Options { dry_run: true, ..options.clone() }, &cx.control())?)?;
     }
     let out = ws.restore(target, &options, &cx.control())?;
     cx.progress.stop();
     finish(&cx.ui, &out, "undo")
 }
 
-/// The plan overwrites or deletes something.
-pub fn destroys(out: &Outcome) -> bool {
-    out.items.iter().any(|i| matches!(i.action, Action::Overwrite | Action::Delete))
+/// Shows a plan that overwrites or deletes something, and asks whether to go on. Gives the digest of what was agreed to;
+/// none where there was nothing to ask about.
+pub fn agreed(cx: &Context, preview: Outcome) -> Result<Option<String>> {
+    cx.progress.clear();
+    if !preview.items.iter().any(|i| matches!(i.action, Action::Overwrite | Action::Delete)) {
+        return Ok(None);
+    }
+    tell(&cx.ui, &preview, "")?;
+    agree(cx)?;
+    Ok(Some(preview.plan))
 }
 
 /// Asks whether to go on.
@@ -155,6 +157,7 @@ fn why(reason: &str) -> String {
     let said = match reason {
         "already" => "already as wanted",
         "no-delete" => "--no-delete",
+        "no-room" => "no room for its bytes above the floor of free disk space",
         "no-safety" => "no listed checkpoint holds its bytes",
         "changed" => "changed since by somebody else",
         "changed-after" => "changed by somebody else right after",
@@ -196,7 +199,15 @@ pub fn tell(ui: &Ui, out: &Outcome, back: &str) -> Result<()> {
         let one = if out.takes_back.len() == 1 { "turn" } else { "turns" };
         ui.line(format!("takes back {one} {}", text::numbers(&out.takes_back)))?;
     }
+    let moved = match (out.rows.len(), out.rows_back) {
+        (0, _) => None,
+        (1, true) => Some("1 checkpoint back in the list".to_owned()),
+        (n, true) => Some(format!("{n} checkpoints back in the list")),
+        (1, false) => Some("1 checkpoint to the trash".to_owned()),
+        (n, false) => Some(format!("{n} checkpoints to the trash")),
+    };
     let head = match (parts.is_empty(), out.dry_run) {
+        (true, _) if moved.is_some() => moved.unwrap_or_default(),
         (true, true) => "nothing to do".to_owned(),
         (true, false) => "nothing was to be done".to_owned(),
         (false, _) => parts.join(", "),

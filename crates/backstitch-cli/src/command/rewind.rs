@@ -15,7 +15,7 @@ use crate::{
     ask,
     context::Context,
     inside,
-    table::Rewind,
+    table::{Change, Rewind},
     text::{self, Cell},
     ui::style,
 };
@@ -44,22 +44,23 @@ pub fn run(cx: &Context, a: Rewind, reach: Reach) -> Result<u8> {
     };
     let session = cx.known_session(&ws, named.as_deref())?.record.id;
     let to = if a.to.is_none() { choose(cx, &ws, &session, reach)? } else { to };
-    let paths = inside::scope_with(&ws, &cx.folder, &a.paths, a.outside)?;
+    let (paths, globs, busy) = inside::change(&ws, &cx.folder, &a.change, a.outside)?;
+    let Change { dry_run, no_delete, no_safety, plan, privileged, yes, .. } = a.change;
     let mut options = Options {
         to,
         session: Some(session),
-        // A path that is the whole workspace takes everything, whatever the patterns say.
-        globs: if a.paths.is_empty() || !paths.is_empty() { a.glob } else { Vec::new() },
         paths,
-        dry_run: a.dry_run,
-        busy: inside::list(&ws, &cx.folder, &a.busy)?,
+        globs,
+        dry_run,
+        busy,
         on_conflict: a.on_conflict.map(Into::into).unwrap_or_default(),
         include_unattributed: a.include_unattributed,
-        no_delete: a.no_delete,
-        no_safety: a.no_safety,
-        plan: a.plan,
-        privileged: a.privileged,
+        no_delete,
+        no_safety,
+        plan,
+        privileged,
         force: a.force,
+        replaced: a.replaced,
         outside: a.outside,
         markers: a.markers,
     };
@@ -68,14 +69,8 @@ pub fn run(cx: &Context, a: Rewind, reach: Reach) -> Result<u8> {
         Reach::Only => ws.revert(o, &cx.control()),
     };
     // Who names a plan has seen it.
-    if cx.ui.can_ask && !a.yes && !a.dry_run && options.plan.is_none() {
-        let preview = step(&Options { dry_run: true, ..options.clone() })?;
-        cx.progress.clear();
-        if restore::destroys(&preview) {
-            restore::tell(&cx.ui, &preview, "")?;
-            restore::agree(cx)?;
-            options.plan = Some(preview.plan);
-        }
+    if cx.ui.can_ask && !yes && !dry_run && options.plan.is_none() {
+        options.plan = restore::agreed(cx, step(&Options { dry_run: true, ..options.clone() })?)?;
     }
     let out = step(&options)?;
     cx.progress.stop();

@@ -1,9 +1,11 @@
 //! `turn` and `tool`: what a host calls around prompts and tools.
 
+use std::time::Duration;
+
 use backstitch::{
     checkpoint::Outcome,
     error::Result,
-    record::{self, Checkpoint},
+    record::Checkpoint,
     tool::ToolOptions,
     turn::{Begun, TurnOptions},
     view,
@@ -11,7 +13,7 @@ use backstitch::{
 };
 use serde_json::json;
 
-use super::{checkpoint, flight};
+use super::checkpoint;
 use crate::{
     context::{Context, PARTIAL},
     inside,
@@ -26,7 +28,7 @@ fn session(cx: &Context, ws: &Workspace) -> Result<String> {
 }
 
 fn nothing() -> Outcome {
-    Outcome { checkpoint: None, skips: Vec::new(), missed: false, warnings: Vec::new(), read: (0, 0) }
+    Outcome::default()
 }
 
 fn about(c: &Checkpoint) -> String {
@@ -59,7 +61,21 @@ pub fn begin(cx: &Context, a: TurnBegin) -> Result<u8> {
     if a.no_wait {
         return begin_at_once(cx, a);
     }
-    begin_told(cx, a, &|_, _| {})
+    if a.wait {
+        return begin_told(cx, a, &|_, _| {});
+    }
+    let prompt = checkpoint::prompt(cx, a.prompt.as_deref(), a.prompt_file.as_deref())?;
+    let mut ws = cx.workspace()?;
+    let options = TurnOptions { session: session(cx, &ws)?, key: a.key, prompt, entry: a.entry };
+    let time = ws.capture_time().unwrap_or(Duration::MAX);
+    let out = ws.turn_begin_within(&options, time, &cx.control())?;
+    told_in_flight(cx, &ws, &out)
+}
+
+/// That a capture goes on is no shortfall.
+fn told_in_flight(cx: &Context, ws: &Workspace, out: &Outcome) -> Result<u8> {
+    let code = tell(cx, ws, out, "")?;
+    Ok(if out.checkpoint.as_ref().is_some_and(|c| c.record.in_flight()) { 0 } else { code })
 }
 
 /// Begins a turn whose capture goes on in another process.
@@ -67,18 +83,41 @@ fn begin_at_once(cx: &Context, a: TurnBegin) -> Result<u8> {
     let prompt = checkpoint::prompt(cx, a.prompt.as_deref(), a.prompt_file.as_deref())?;
     let mut ws = cx.workspace()?;
     let options = TurnOptions { session: session(cx, &ws)?, key: a.key, prompt, entry: a.entry };
-    let before = record::now_ms();
     let mut out = ws.turn_reserve(&options, !a.ungated)?;
-    if let Some(c) = out.checkpoint.as_ref().filter(|c| c.record.in_flight() && c.record.created_ms >= before)
-        && let Err(e) = flight::start(cx, &ws, &c.record.id)
+    if let Some(c) = out.checkpoint.as_ref().filter(|c| c.record.in_flight() && !out.repeated)
+        && let Err(e) = ws.start_capture(&c.record.id)
     {
         out.warnings.push(format!("the capture could not be started, so this turn has no checkpoint: {e}"));
         tell(cx, &ws, &out, "")?;
         return Ok(PARTIAL);
     }
-    tell(cx, &ws, &out, "")?;
-    // That it goes on is no shortfall.
-    Ok(if out.checkpoint.is_some_and(|c| c.record.in_flight()) { 0 } else { PARTIAL * u8::from(out.missed) })
+    told_in_flight(cx, &ws, &out)
+}
+
+/// Begins a turn for a server: its session, id and number are told before the capture runs. Where that takes longer than
+/// `prompt_time` the row is in flight, and its id comes back: the caller has it filled ([`capture_beside`]).
+pub fn begin_beside(cx: &Context, a: TurnBegin, told: &dyn Fn(&str, &Begun)) -> Result<(u8, Option<String>)> {
+    let prompt = checkpoint::prompt(cx, a.prompt.as_deref(), a.prompt_file.as_deref())?;
+    let mut ws = cx.workspace()?;
+    let options = TurnOptions { session: session(cx, &ws)?, key: a.key, prompt, entry: a.entry };
+    // Tools of a host that does not wait may run as soon as it is told.
+    let time = match a.ungated {
+        true => Duration::ZERO,
+        false => Duration::from_millis(ws.settings().int("prompt_time")),
+    };
+    let told = |begun: &Begun| told(&options.session, begun);
+    let out = ws.turn_begin_or_reserve(&options, time, !a.ungated, &told, &cx.control())?;
+    match &out.checkpoint {
+        Some(c) if c.record.in_flight() && !out.repeated => Ok((0, Some(c.record.id.clone()))),
+        _ => Ok((told_in_flight(cx, &ws, &out)?, None)),
+    }
+}
+
+/// Fills a row in flight.
+pub fn capture_beside(cx: &Context, id: &str, at_work: &dyn Fn()) -> Result<u8> {
+    let mut ws = cx.workspace()?;
+    let out = ws.turn_capture(id, at_work, &cx.control())?;
+    tell(cx, &ws, &out, "")
 }
 
 /// Begins a turn; its session, id and number are told before the capture runs.

@@ -59,8 +59,8 @@ pub fn run(cx: &Context, a: &Walk, way: Direction) -> Result<u8> {
         on_conflict,
         dry_run: a.dry_run,
         plan: a.plan.clone(),
-        privileged: a.privileged,
         force: a.force,
+        replaced: a.replaced,
         markers: a.markers,
     };
     // By default only what the operation itself left is changed; asked is before newer work is overwritten.
@@ -71,12 +71,7 @@ pub fn run(cx: &Context, a: &Walk, way: Direction) -> Result<u8> {
         && options.on_conflict == Some(OnConflict::Overwrite);
     if ask {
         let preview = step(cx, &ws, way, &Options { dry_run: true, ..options.clone() })?;
-        cx.progress.clear();
-        if restore::destroys(&preview) {
-            restore::tell(&cx.ui, &preview, "")?;
-            restore::agree(cx)?;
-            options.plan = Some(preview.plan);
-        }
+        options.plan = restore::agreed(cx, preview)?;
     }
     if a.steps == 1 {
         let out = step(cx, &ws, way, &options)?;

@@ -57,7 +57,7 @@ pub fn document(cx: &Context, exit: u8) -> Value {
 }
 
 /// A fault of this program ends one call, not the server.
-pub fn guarded(work: impl FnOnce() -> Result<Value>) -> Result<Value, Fault> {
+pub fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T, Fault> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(result) => result.map_err(Fault::from),
         Err(_) => Err(Fault::new(

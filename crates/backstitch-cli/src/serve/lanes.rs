@@ -1,4 +1,5 @@
-//! Where calls run: one lane for each workspace that is written to, one pool for all that only reads.
+//! Where calls run: one lane for each workspace that is written to, beside it one for the capture of a turn and one for tools that
+//! wait for that, and one pool for all that only reads.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -15,8 +16,8 @@ const MOST_CALLS: usize = 1_000;
 /// Bytes of messages that wait, at most.
 const MOST_BYTES: usize = 32 << 20;
 /// Workspaces that are written to at once, at most.
-const MOST_LANES: usize = 32;
-/// Calls that read at once.
+const MOST_LANES: usize = 96;
+/// Calls that read, or wait at a gate, at once.
 const READERS: usize = 4;
 
 /// Which lane.
@@ -24,6 +25,10 @@ const READERS: usize = 4;
 pub enum Lane {
     /// Calls that write, in the order in which they came.
     Of(PathBuf),
+    /// The capture of a turn, while tools run.
+    Beside(PathBuf),
+    /// Tools that wait for it.
+    Gate(PathBuf),
     /// Calls that only read, in any order.
     Reading,
 }
@@ -77,7 +82,7 @@ impl Lanes {
         if full {
             return false;
         }
-        let most = if *lane == Lane::Reading { READERS } else { 1 };
+        let most = if matches!(lane, Lane::Reading | Lane::Gate(_)) { READERS } else { 1 };
         let queue = lanes.entry(lane.clone()).or_default();
         if queue.threads < most {
             let (shared, own) = (Arc::clone(&self.0), lane.clone());

@@ -209,7 +209,7 @@ pub fn read(line: &[u8], outbox: &Arc<Outbox>) -> Vec<Call> {
         );
         return Vec::new();
     }
-    let value: Value = match serde_json::from_slice(line) {
+    let value = match backstitch_agents::input::parse(line) {
         Ok(v) => v,
         Err(e) => {
             anonymous().fault(
@@ -280,4 +280,41 @@ fn call(value: Value, batch: Option<Arc<Mutex<Batch>>>, outbox: &Arc<Outbox>) ->
         }
     };
     Some(Call { method, params, reply })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A message of the connection: each is answered or becomes a call, whatever it holds.
+    #[test]
+    fn fuzz_messages() {
+        let outbox = Arc::new(Outbox::start(std::io::sink()).expect("an outbox"));
+        let seeds = [
+            r#"{"jsonrpc":"2.0","id":1,"method":"checkpoint/create","params":{"label":"x","paths":["a"]}}"#,
+            r#"[{"jsonrpc":"2.0","method":"turn/begin","params":{}},{"jsonrpc":"2.0","id":"x","method":"list"}]"#,
+            r#"{"jsonrpc":"2.0","id":null,"method":"$/cancel","params":{"id":1}}"#,
+        ];
+        let words: [&[u8]; 10] = [
+            b"null",
+            b"[]",
+            b"{}",
+            b"1.5",
+            b"\"id\":",
+            b"[[[[[[[[",
+            b"\"\\ud800\"",
+            b"99999999999999999999",
+            b"\"params\":[]",
+            b",",
+        ];
+        backstitch_testkit::fuzz::run("rpc", &seeds, &words, |input| {
+            let calls = read(input, &outbox);
+            assert!(calls.len() <= MOST_CALLS, "{} calls", calls.len());
+            let told: Vec<(String, usize)> =
+                calls.iter().map(|c| (c.method.chars().take(4).collect(), c.params.len())).collect();
+            told
+        });
+        outbox.close();
+        assert!(!outbox.is_broken());
+    }
 }

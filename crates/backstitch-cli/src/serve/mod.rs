@@ -2,8 +2,10 @@
 //!
 //! [`lines`] cuts the input, [`message`] reads it, [`method`] is the table (made from the command line's), [`server`] answers,
 //! [`lanes`] is where calls run, [`outbox`] is the only writer. One rule keeps it right: calls that write run one after
-//! another for each workspace, in the order in which they came; calls that only read run beside them.
+//! another for each workspace, in the order in which they came; calls that only read run beside them, and so does the capture of
+//! a turn that takes long ([`beside`]).
 
+mod beside;
 pub mod call;
 pub mod calls;
 mod feed;

@@ -37,7 +37,8 @@ document, the result holds it as `exit` (3: something was left out; the document
 - **Again.** A host may repeat any call that names what it is about: the same turn key, the same tool call, the same session give the same
   rows. No call needs the one before it: an end without a beginning is no error.
 - **Turns.** `turn/begin` answers as soon as the row has an id, and the capture goes on; `turn/wait` gives the row, or the error that kept it
-  from being. `tool/before` and all other calls that write wait for the capture by their order.
+  from being. A capture that takes longer than `prompt_time` goes on beside all that: a `tool/before` with paths is answered at once, one without
+  waits up to `gate_timeout`, everything else that writes waits for the capture's end.
 - **Plans.** `restore`, `rewind` and `revert` change the work tree only by the digest of a plan: call `.../plan`, show it, then `.../apply`
   with its `plan`. The other parameters need not be said again on the same connection. If the disk changed meanwhile, nothing is done
   (`plan-changed`).

@@ -33,7 +33,6 @@ use super::{
     turns::{self, Turns},
 };
 use crate::{
-    command::turn,
     context::{self, Context, Tick},
     problem,
     table::{self, Cli, Global},
@@ -53,22 +52,29 @@ pub struct Server {
     session: Mutex<Option<String>>,
     initialized: AtomicBool,
     interval: AtomicU64,
-    turns: Turns,
+    pub(super) turns: Turns,
     plans: Plans,
     /// Sessions that were at work on this connection.
-    opened: Mutex<HashSet<(PathBuf, String)>>,
+    pub(super) opened: Mutex<HashSet<(PathBuf, String)>>,
     feed: Feed,
     farewells: Mutex<Vec<Reply>>,
 }
 
 /// Where a call takes place.
-struct Place {
-    global: Global,
-    surroundings: Surroundings,
-    root: PathBuf,
+#[derive(Clone)]
+pub(super) struct Place {
+    pub(super) global: Global,
+    pub(super) surroundings: Surroundings,
+    pub(super) root: PathBuf,
 }
 
-fn held<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+impl Place {
+    fn lane(&self, reads: bool) -> Lane {
+        if reads { Lane::Reading } else { Lane::Of(self.root.clone()) }
+    }
+}
+
+pub(super) fn held<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
     m.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -166,11 +172,16 @@ impl Server {
             table::Command::Turn(table::Turn::Begin(a)) if !a.wait => {
                 return self.turn_begin(a, place, reply, bytes);
             }
+            table::Command::Tool(tool) => return self.tool(tool, place, reply, bytes),
             command => command,
         };
         let plan = (m.step == Step::Plan).then(|| (m.command(), params.clone()));
         let server = Arc::clone(self);
-        self.run(whole.reads(&params), place, reply, bytes, move |around, root| {
+        let reads = whole.reads(&params);
+        self.run(place.lane(reads), place, reply, bytes, move |around, root| {
+            if !reads {
+                server.turns.wait_for_captures(root, &around.interrupt)?;
+            }
             let result = call::run(around, command);
             if let (Some((command, params)), Ok(v)) = (plan, &result) {
                 server.plans.remember(command, params, v, root);
@@ -180,9 +191,9 @@ impl Server {
     }
 
     /// Carries out work in its lane, and answers.
-    fn run(
+    pub(super) fn run(
         self: &Arc<Self>,
-        reads: bool,
+        lane: Lane,
         place: Place,
         reply: Reply,
         bytes: usize,
@@ -191,7 +202,7 @@ impl Server {
         let id = reply.id().cloned();
         let slot = Arc::new(Mutex::new(Some(reply)));
         let own = Arc::clone(&slot);
-        let taken = self.enqueue(reads, place, id, bytes, move |outcome| {
+        let taken = self.enqueue(lane, place, id, bytes, move |outcome| {
             let result = outcome.and_then(|(around, root)| work(around, &root));
             Box::new(move || {
                 if let Some(reply) = held(&own).take() {
@@ -205,16 +216,16 @@ impl Server {
     }
 
     /// Puts work into the lane of its workspace; what it changed is told afterwards.
-    fn enqueue(
+    pub(super) fn enqueue(
         self: &Arc<Self>,
-        reads: bool,
+        lane: Lane,
         place: Place,
         id: Option<Value>,
         bytes: usize,
         work: impl FnOnce(Result<(Around, PathBuf), Fault>) -> After + Send + 'static,
     ) -> bool {
         let Place { global, surroundings, root } = place;
-        let lane = if reads { Lane::Reading } else { Lane::Of(root.clone()) };
+        let reads = lane == Lane::Reading;
         let tick = self.ticker(id.clone());
         let server = Arc::clone(self);
         self.calls.enqueue(&lane, id, bytes, move |flag| {
@@ -264,29 +275,6 @@ impl Server {
         Ok((what, Place { global, surroundings, root }))
     }
 
-    fn turn_begin(self: &Arc<Self>, what: table::TurnBegin, place: Place, reply: Reply, bytes: usize) {
-        let name = turns::name_of(&place.root, place.surroundings.session.clone(), what.key.clone(), None);
-        let id = reply.id().cloned();
-        let Some(token) = self.turns.begin(name, reply) else { return };
-        let server = Arc::clone(self);
-        let taken = self.enqueue(false, place, id, bytes, move |outcome| {
-            let result = outcome.and_then(|(around, root)| {
-                call::guarded(|| {
-                    let cx = around.context();
-                    let exit = turn::begin_told(&cx, what, &|session, begun| {
-                        held(&server.opened).insert((root.clone(), session.to_owned()));
-                        server.turns.told(token, session, begun);
-                    })?;
-                    Ok(call::document(&cx, exit))
-                })
-            });
-            Box::new(move || server.turns.ended(token, result))
-        });
-        if !taken {
-            self.turns.ended(token, Err(crowded()));
-        }
-    }
-
     fn special(self: &Arc<Self>, what: special::Method, place: Place, reply: Reply, bytes: usize) {
         match what {
             special::Method::Initialize(a) => {
@@ -303,7 +291,7 @@ impl Server {
             special::Method::Workspace(special::Workspace::Open) => {
                 held(&self.folder).clone_from(&place.root);
                 let server = Arc::clone(self);
-                self.run(true, place, reply, bytes, move |around, root| {
+                self.run(Lane::Reading, place, reply, bytes, move |around, root| {
                     call::guarded(|| {
                         server.feed.begin(root, &around.surroundings);
                         let cx = around.context();
@@ -331,7 +319,7 @@ impl Server {
                 }
                 *held(&self.session) = Some(session.clone());
                 let fresh = held(&self.opened).insert((place.root.clone(), session.clone()));
-                self.run(false, place, reply, bytes, move |around, _| {
+                self.run(place.lane(false), place, reply, bytes, move |around, _| {
                     call::guarded(|| {
                         let cx = around.context();
                         open_session(&cx, &session, &a, fresh)?;
@@ -342,8 +330,8 @@ impl Server {
             special::Method::Turn(special::Turn::Wait(a)) => {
                 let name = turns::name_of(&place.root, place.surroundings.session.clone(), a.key, a.id);
                 let Some(reply) = self.turns.wait(&name, reply) else { return };
-                self.run(true, place, reply, bytes, move |around, _| {
-                    call::guarded(|| turns::look_up(&name, around.surroundings))
+                self.run(Lane::Reading, place, reply, bytes, move |around, _| {
+                    call::guarded(|| turns::look_up(&name, around))
                 });
             }
         }
@@ -367,7 +355,7 @@ fn open_session(cx: &Context, id: &str, a: &special::SessionOpen, fresh: bool) -
         let rows = if ws.has_store() { cx.rows(&ws)? } else { Default::default() };
         let from = match &a.from {
             Some(name) => backstitch::names::resolve(&rows, name, Some(parent)).ok(),
-            None => rows.all.iter().rev().find(|c| c.record.session.as_deref() == Some(parent)),
+            None => rows.of_session(parent).pop(),
         };
         match from {
             Some(from) => {

@@ -3,20 +3,29 @@
 use std::{
     collections::VecDeque,
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use backstitch::{
-    error::{Code, Result},
+    error::{Code, Error, Result},
     record::Kind,
     turn::Begun,
     view,
-    workspace::{Surroundings, Workspace},
+    workspace::{Control, Workspace},
 };
 use serde_json::{Value, json};
 
-use super::message::{Fault, Reply, code};
+use super::{
+    call::Around,
+    message::{Fault, Reply, code},
+};
 
+/// A capture of another process is waited for this long.
+const LONGEST_WAIT: Duration = Duration::from_secs(600);
 /// Turns that are remembered after their capture has ended.
 const REMEMBERED: usize = 64;
 
@@ -42,6 +51,8 @@ struct Capture {
     begins: Vec<Reply>,
     /// Calls of `turn/wait`.
     waits: Vec<Reply>,
+    /// It goes on beside the lane of its workspace.
+    beside: bool,
     /// It has ended: with a row, or with this error.
     ended: Option<Option<Value>>,
 }
@@ -59,12 +70,20 @@ impl Capture {
 #[derive(Default)]
 pub struct Turns {
     state: Mutex<State>,
+    /// One that went on beside its lane has ended.
+    end: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     next: u64,
     captures: VecDeque<Capture>,
+}
+
+impl State {
+    fn captures_in(&self, root: &Path) -> bool {
+        self.captures.iter().any(|c| c.beside && c.ended.is_none() && c.name.root == root)
+    }
 }
 
 impl Turns {
@@ -94,6 +113,7 @@ impl Turns {
             told: None,
             begins: vec![reply],
             waits: Vec::new(),
+            beside: false,
             ended: None,
         });
         Some(token)
@@ -119,6 +139,7 @@ impl Turns {
         let Some(c) = held.captures.iter_mut().find(|c| c.token == token) else { return };
         let outcome = outcome.map_err(|f| f.document());
         c.ended = Some(outcome.as_ref().err().cloned());
+        self.end.notify_all();
         let mut replies = std::mem::take(&mut c.begins);
         replies.append(&mut c.waits);
         while held.captures.iter().filter(|c| c.ended.is_some()).count() > REMEMBERED {
@@ -132,6 +153,32 @@ impl Turns {
                 Err(e) => reply.error(e),
             }
         }
+    }
+
+    /// A capture goes on beside its lane, or does so no longer.
+    pub fn goes_on(&self, token: u64, beside: bool) {
+        if let Some(c) = self.lock().captures.iter_mut().find(|c| c.token == token) {
+            c.beside = beside;
+        }
+    }
+
+    /// Captures go on beside the lane of this workspace.
+    pub fn captures_in(&self, root: &Path) -> bool {
+        self.lock().captures_in(root)
+    }
+
+    /// Waits until none does.
+    pub fn wait_for_captures(&self, root: &Path, interrupt: &AtomicBool) -> Result<(), Fault> {
+        const SLICE: Duration = Duration::from_millis(50);
+        let mut held = self.lock();
+        while held.captures_in(root) {
+            if interrupt.load(Ordering::Relaxed) {
+                let e = Error::new(Code::Interrupted, "cancelled before it began; nothing was changed");
+                return Err(e.into());
+            }
+            held = self.end.wait_timeout(held, SLICE).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(())
     }
 
     /// Waits for a turn. The call comes back where its capture does not run: the store knows.
@@ -169,9 +216,10 @@ impl Turns {
     }
 }
 
-/// The `prompt` row of a turn as the store has it.
-pub fn look_up(name: &Name, surroundings: Surroundings) -> Result<Value> {
-    let ws = Workspace::open(&name.root, surroundings)?;
+/// The `prompt` row of a turn as the store has it, once no other process is about to fill it.
+pub fn look_up(name: &Name, around: Around) -> Result<Value> {
+    let interrupt = Arc::clone(&around.interrupt);
+    let ws = Workspace::open(&name.root, around.surroundings)?;
     let mut row = Value::Null;
     if ws.has_store() {
         let rows = ws.rows()?;
@@ -182,7 +230,14 @@ pub fn look_up(name: &Name, surroundings: Surroundings) -> Result<Value> {
                 && name.key.as_ref().is_none_or(|k| r.turn_key.as_ref() == Some(k))
                 && name.id.as_ref().is_none_or(|i| r.id == *i)
         });
-        row = found.map_or(Value::Null, |c| view::checkpoint(&ws, c));
+        if let Some(c) = found {
+            let control = Control { interrupt: &interrupt, ..Control::default() };
+            let c = match c.record.in_flight() {
+                true => ws.turn_wait(&c.record.id, LONGEST_WAIT, &control)?,
+                false => c.clone(),
+            };
+            row = view::checkpoint(&ws, &c);
+        }
     }
     Ok(json!({"checkpoint": row, "warnings": []}))
 }

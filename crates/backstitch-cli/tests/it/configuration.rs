@@ -146,3 +146,34 @@ fn a_warning_is_told_once_by_every_command() {
         assert_eq!(told, 1, "{args:?}");
     }
 }
+
+#[test]
+fn r117_pipes_and_endless_files_in_the_place_of_settings_are_not_waited_for() {
+    let mut w = World::new();
+    w.write("a.txt", "1\n");
+    let user = w.top.join("user.toml");
+    w.cli.env("BACKSTITCH_CONFIG", &user);
+    let pipe = |p: &std::path::Path| {
+        assert!(std::process::Command::new("mkfifo").arg(p).status().unwrap().success());
+    };
+    let files = [w.path(".backstitch.toml"), w.path(".backstitchignore"), user];
+    for (n, file) in files.iter().enumerate() {
+        for endless in [false, true] {
+            match endless {
+                false => pipe(file),
+                true => std::os::unix::fs::symlink("/dev/zero", file).unwrap(),
+            }
+            for args in [&["checkpoint"][..], &["status"]] {
+                let run = w.run(args);
+                assert_eq!(run.code, Some(0), "{run}");
+                let warned = run.stderr.contains("not a regular file");
+                assert!(warned || n == 1, "{}: {run}", file.display());
+            }
+            if n != 2 {
+                let e = w.fails(1, &["config", "trust"]);
+                assert_eq!(e["path"].as_str(), file.to_str());
+            }
+            std::fs::remove_file(file).unwrap();
+        }
+    }
+}

@@ -160,3 +160,25 @@ fn a_patch_of_everything_is_taken_by_git() {
         "made anew",
     );
 }
+
+#[test]
+fn a_bundle_holds_large_files_and_empty_folders() {
+    backstitch_testkit::require!(has_program("git"), "needs git");
+    let w = World::new();
+    // Larger than what goes into a pack of ours.
+    let large: Vec<u8> = (0..17u32 << 18).flat_map(|n| n.wrapping_mul(0x9e37_79b9).to_le_bytes()).collect();
+    w.write("large.bin", &large);
+    w.write("empty.txt", "");
+    fs::create_dir(w.path("empty")).unwrap();
+    let id = w.save(&[]);
+    let file = w.top.join("x.bundle");
+    w.json(&["export", &id, "--bundle", file.to_str().unwrap()]);
+    let git = Git::new().unwrap();
+    // As a pack, so that git does not leave out what it takes for granted.
+    let clone = ["-c", "fetch.unpackLimit=1", "clone", "-q", "--mirror", file.to_str().unwrap(), "clone"];
+    git.run(&w.top, clone).unwrap();
+    let out = git.run(&w.top.join("clone"), ["fsck", "--strict"]).unwrap();
+    assert!(!String::from_utf8_lossy(&out).contains("missing"), "{}", String::from_utf8_lossy(&out));
+    let got = git.run(&w.top.join("clone"), ["show", "HEAD:files/large.bin"]).unwrap();
+    assert!(got == large, "the large file came through");
+}

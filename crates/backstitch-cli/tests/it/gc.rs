@@ -8,20 +8,9 @@ use std::{
 };
 
 use backstitch_store::Store;
+use backstitch_testkit::generate::noise;
 
 use crate::support::World;
-
-fn noise(len: usize, seed: u64) -> Vec<u8> {
-    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..len)
-        .map(|_| {
-            x ^= x << 13;
-            x ^= x >> 7;
-            x ^= x << 17;
-            (x >> 32) as u8
-        })
-        .collect()
-}
 
 fn used(w: &World) -> u64 {
     w.json(&["status"])["used_bytes"].as_u64().unwrap()

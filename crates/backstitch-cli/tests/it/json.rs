@@ -1,10 +1,10 @@
 //! `--json`: exactly one document for every command, in the documented shape.
 
-use std::{fs, path::Path};
+use std::fs;
 
 use serde_json::{Map, Value, json};
 
-use crate::support::{Normal, World};
+use crate::support::{Normal, World, check_examples};
 
 /// Runs every command; the documents become the examples of the reference page.
 fn documents() -> (World, Map<String, Value>) {
@@ -70,6 +70,9 @@ fn documents() -> (World, Map<String, Value>) {
     add("disable", w.json(&["disable"]));
     add("enable", w.json(&["enable"]));
     add("stores list", w.json(&["stores", "list"]));
+    add("watch status", w.json(&["watch", "status"]));
+    add("watch start", w.json(&["watch", "start"]));
+    add("watch stop", w.json(&["watch", "stop"]));
     for name in ["install", "uninstall"] {
         let mut v = w.json(&[name, "opencode"]);
         v["files"][0]["diff"] = "…".into();
@@ -124,6 +127,7 @@ fn session(w: &World, add: &mut dyn FnMut(&'static str, Value)) {
     add("session show", shown);
     add("rewind", run(&["rewind", "1"]));
     reverted(w, add);
+    add("bisect", w.json(&["bisect", "7f3a", "--", "sh", "-c", "! grep -q again notes.txt"]));
     let mut blame = w.json(&["blame", "notes.txt"]);
     blame["lines"].as_array_mut().unwrap().truncate(2);
     add("blame", blame);
@@ -155,16 +159,7 @@ fn reverted(w: &World, add: &mut dyn FnMut(&'static str, Value)) {
 #[test]
 fn the_examples_of_the_reference_are_what_is_printed() {
     let (_w, found) = documents();
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/examples.json");
-    let text = serde_json::to_string_pretty(&found).unwrap() + "\n";
-    if std::env::var_os("BACKSTITCH_UPDATE").is_some() {
-        fs::write(&file, &text).unwrap();
-    }
-    let stored = fs::read_to_string(&file).unwrap();
-    for (a, b) in stored.lines().zip(text.lines()) {
-        assert_eq!(a, b, "run the tests with BACKSTITCH_UPDATE=1, and look at what changed");
-    }
-    assert!(stored == text);
+    check_examples("src/examples.json", &found);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 mod afternoon;
 mod agents;
+mod bisect;
 mod blame;
 mod checkpoint;
 mod configuration;
@@ -19,10 +20,12 @@ mod names;
 mod output;
 mod outside;
 mod pages;
+mod prompts;
 mod restore;
 mod revert;
 mod rewind;
 mod serve;
+mod serve_beside;
 mod serve_hostile;
 mod sessions;
 mod sessions_space;
@@ -30,4 +33,6 @@ mod stores;
 mod support;
 mod terminal;
 mod walk;
+mod watch;
+mod work;
 mod workspace;

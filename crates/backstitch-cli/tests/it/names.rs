@@ -140,3 +140,14 @@ fn cat_splits_at_the_first_name_that_stands() {
     let e = w.fails(2, &["cat", "@:sub"]);
     assert_eq!(e["path"], "sub");
 }
+
+#[test]
+fn a_label_with_a_slash_is_found_in_both_spellings() {
+    let w = World::new();
+    let id = w.save(&["-m", "feat/parser"]);
+    w.write("a.txt", "2\n");
+    w.save(&["--session", "feat"]);
+    for name in ["label:feat/parser", "feat/parser"] {
+        assert_eq!(w.json(&["show", name])["checkpoint"]["id"], id.as_str(), "{name}");
+    }
+}

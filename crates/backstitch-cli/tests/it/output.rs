@@ -42,6 +42,15 @@ plan 0101010101010101010101010101010101010101",
 }
 
 #[test]
+fn a_deletion_taken_back() {
+    let w = World::new();
+    let id = w.save(&[]);
+    w.text(&["delete", &id]);
+    w.shows(&["undo"], "1 checkpoint back in the list");
+    w.shows(&["redo"], "1 checkpoint to the trash");
+}
+
+#[test]
 fn rows() {
     let w = World::new();
     w.save(&["-m", "start"]);

@@ -337,3 +337,98 @@ fn r88_a_session_in_two_folders_is_taken_back_in_both_at_once() {
     assert_eq!(fs::read_to_string(other.join("y")).unwrap(), "by hand", "nobody else's: {v:#}");
     assert_eq!(w.json(&["verify"])["ok"], true);
 }
+
+#[test]
+fn s0_53_s0_59_show_and_diff_tell_of_files_elsewhere_too() {
+    let (w, _) = World::recorded();
+    let dir = beside(&w);
+    let (old, new) = (dir.join("notes"), dir.join("new"));
+    fs::write(&old, "0\n").unwrap();
+    let (old, new) = (old.to_str().unwrap(), new.to_str().unwrap());
+    let s = Agent { w: &w, id: "s" };
+    s.begin("k1");
+    s.does("c1", old, || fs::write(old, "1\n2\n").unwrap());
+    s.does("c2", new, || fs::write(new, "made\n").unwrap());
+    s.write("c3", "a.txt", "x\n");
+    s.end();
+    let told = |v: &Value| -> Vec<(String, String, Value)> {
+        let list = v["changes"].as_array().unwrap().iter();
+        let text = |c: &Value, k: &str| c[k].as_str().unwrap().to_owned();
+        list.map(|c| (text(c, "path"), text(c, "status"), c["outside"].clone())).collect()
+    };
+    let inside = ("a.txt".to_owned(), "M".to_owned(), Value::Null);
+    let elsewhere = |path: &str, status: &str| (path.to_owned(), status.to_owned(), Value::Bool(true));
+    let mut all = vec![elsewhere(new, "A"), elsewhere(old, "M"), inside];
+    all.sort_by(|a, b| a.0.cmp(&b.0));
+    for args in [&["show", "turn:1"][..], &["diff", "prompt:1", "turn:1"], &["diff", "prompt:1"]] {
+        assert_eq!(told(&w.json(args)), all, "{args:?}");
+    }
+    let v = w.json(&["diff", "--stat", "prompt:1", "turn:1"]);
+    let of_old = v["changes"].as_array().unwrap().iter().find(|c| c["path"] == old).unwrap();
+    assert_eq!((&of_old["added"], &of_old["removed"]), (&2.into(), &1.into()));
+    // By hand back to what it was: against the turn's beginning there is nothing to tell of it.
+    fs::write(old, "0\n").unwrap();
+    assert!(!told(&w.json(&["diff", "prompt:1"])).iter().any(|c| c.0 == old));
+    assert_eq!(told(&w.json(&["diff", "turn:1"])), [elsewhere(old, "M")]);
+    // A patch is about the folder: what it leaves out is named.
+    let file = w.top.join("p");
+    let run = w.run(&["export", "turn:1", "--patch", file.to_str().unwrap()]);
+    assert!(format!("{run}").contains("notes"), "{run}");
+    assert!(!fs::read_to_string(file).unwrap().contains("notes"));
+}
+
+/// The two folders are one operation: whichever system call fails, and whichever folder it is about.
+#[test]
+fn r98_what_fails_in_the_second_folder_puts_the_first_back() {
+    use backstitch_testkit::privilege::has_program;
+    backstitch_testkit::require!(has_program("strace"), "needs strace");
+    let (mut w, _) = World::recorded();
+    let other = w.top.join("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("x"), "0").unwrap();
+    w.cli.json(&other, ["checkpoint"]).unwrap().ok().unwrap();
+    for root in [&w.ws, &other] {
+        let run =
+            |args: &[&str]| w.cli.json(root, [args, &["--session", "s"]].concat()).unwrap().ok().unwrap();
+        run(&["turn", "begin", "--key", "k"]);
+        fs::write(root.join("new"), "made").unwrap();
+        fs::write(root.join(if *root == other { "x" } else { "a.txt" }), "agent").unwrap();
+        run(&["turn", "end"]);
+    }
+    let top = w.top.clone();
+    let both = |p: &[u8]| p.starts_with(b"project") || p.starts_with(b"other");
+    let tree = || TreeModel::read_all(&top).unwrap().filter(|p, _| both(p));
+    let after = tree();
+    let none: [&str; 0] = [];
+    let (mut failed, mut undone) = (0, 0);
+    for call in ["renameat2", "linkat", "unlinkat", "fchmod"] {
+        for when in 1..=4 {
+            let inject = format!("inject={call}:error=EIO:when={when}");
+            let trace = format!("trace={call}");
+            w.cli.wrap(["strace", "-f", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject, "--"]);
+            let run = w.cli.json(&w.ws, ["rewind", "1", "--outside", "--session", "s"]).unwrap();
+            w.cli.wrap(none);
+            let now = tree();
+            if run.code == Some(0) {
+                undone += 1;
+                assert_eq!(
+                    (w.read("a.txt").as_str(), fs::read_to_string(other.join("x")).unwrap().as_str()),
+                    ("one\ntwo\nthree\n", "0")
+                );
+                w.json(&["undo"]);
+            } else {
+                failed += 1;
+                after.assert_same(&now, &Compare::default(), &format!("{call} {when}: {run}"));
+                assert_eq!(w.json(&["status"])["in_flight"], Value::Null);
+            }
+        }
+    }
+    if failed == 0 {
+        return backstitch_testkit::skip::skip("r98", "strace cannot trace here");
+    }
+    assert!(undone > 0);
+    // A retry works.
+    w.json(&["rewind", "1", "--outside", "--session", "s"]);
+    assert!(!w.exists("new") && !other.join("new").exists());
+    assert_eq!(w.json(&["verify"])["ok"], true);
+}

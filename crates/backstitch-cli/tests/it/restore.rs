@@ -124,6 +124,13 @@ fn setuid_comes_back_only_when_asked_for() {
     assert_eq!(v["items"][0]["reason"], "setid-dropped");
     let mode = || w.path("run.sh").metadata().unwrap().permissions().mode() & 0o7777;
     assert_eq!(mode(), 0o755);
+    // Where nothing else differs, nothing is changed, and it is said.
+    let v = w.json_with(3, &["restore", &id]);
+    assert_eq!(
+        (&v["items"][0]["action"], &v["items"][0]["reason"]),
+        (&"keep".into(), &"setid-dropped".into())
+    );
+    assert_eq!(v["operation"], serde_json::Value::Null, "{v}");
     fs::remove_file(w.path("run.sh")).unwrap();
     w.json(&["restore", &id, "--privileged"]);
     assert_eq!(mode(), 0o4755);
@@ -211,4 +218,118 @@ fn a_pattern_or_path_that_means_nothing_is_named() {
     w.json(&["diff", "--", "new.txt", "a.txt", "sub"]);
     w.json(&["restore", &id, "--glob", "new.*", "--dry-run"]);
     w.json(&["restore", &id, "--glob", "*.sh", "--dry-run"]);
+}
+
+fn floor(w: &mut World, size: &str) {
+    w.cli.env("BACKSTITCH_FREE_FLOOR", size);
+}
+
+#[test]
+fn s4_14_below_the_floor_a_restore_moves_what_it_replaces_into_the_store() {
+    let (mut w, id) = World::changed();
+    let before = w.tree();
+    floor(&mut w, "8000000TB");
+    assert_eq!(w.fails(5, &["checkpoint"])["code"], "over-budget");
+    let o = w.json(&["restore", &id]);
+    assert_eq!((&o["partial"], &o["verified"]), (&false.into(), &true.into()), "{o}");
+    let parked = w.cli.only_store().unwrap().join("parked");
+    let count = || fs::read_dir(&parked).unwrap().count();
+    // The new content of `a.txt`, and the file that came; what was renamed and what got other bits is in the row.
+    assert_eq!((count(), w.read("a.txt").as_str()), (2, "one\ntwo\nthree\n"));
+    let safety = o["safety"].as_str().unwrap();
+    assert_eq!(w.text(&["cat", &format!("{safety}:new.txt")]), "new\n");
+    assert!(w.text(&["diff", &id, safety]).contains("a.txt"));
+    assert!(w.json(&["verify"])["ok"].as_bool().unwrap());
+    assert_eq!(w.json_with(3, &["gc"])["left"].as_array().unwrap().len(), 2);
+    w.json(&["undo"]);
+    before.assert_same(&w.tree(), &Compare::default(), "undone");
+    floor(&mut w, "0");
+    w.json(&["gc"]);
+    assert_eq!(count(), 0);
+    assert_eq!(w.text(&["cat", &format!("{safety}:new.txt")]), "new\n");
+}
+
+#[test]
+fn s4_14_what_can_neither_be_copied_nor_moved_is_kept_and_told() {
+    let Ok(shm) = tempfile::tempdir_in("/dev/shm") else {
+        return backstitch_testkit::skip::skip("s4_14", "there is no second file system");
+    };
+    use std::os::unix::fs::MetadataExt;
+    let mut w = World::new();
+    if fs::metadata(shm.path()).unwrap().dev() == fs::metadata(&w.ws).unwrap().dev() {
+        return backstitch_testkit::skip::skip("s4_14", "there is no second file system");
+    }
+    w.cli.env("BACKSTITCH_STORE_DIR", shm.path());
+    let id = w.save(&[]);
+    w.write("a.txt", "not in the store\n");
+    floor(&mut w, "8000000TB");
+    let o = w.json_with(3, &["restore", &id]);
+    assert_eq!((&o["items"][0]["action"], &o["items"][0]["reason"]), (&"keep".into(), &"no-room".into()));
+    assert!(o["warnings"][0].as_str().unwrap().contains("free_floor"), "{o}");
+    assert_eq!(w.read("a.txt"), "not in the store\n");
+    floor(&mut w, "0");
+    assert_eq!(w.json(&["restore", &id])["partial"], false);
+}
+
+#[test]
+fn s4_14_where_files_cannot_be_exchanged_what_is_replaced_is_moved_all_the_same() {
+    backstitch_testkit::require!(backstitch_testkit::privilege::has_program("strace"), "needs strace");
+    let (mut w, id) = World::changed();
+    let before = w.tree();
+    floor(&mut w, "8000000TB");
+    let parked = w.cli.only_store().unwrap().join("parked");
+    let without = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "inject=renameat2:error=EINVAL", "--"];
+    w.cli.wrap(without);
+    let o = w.json(&["restore", &id]);
+    assert_eq!((&o["partial"], &o["verified"]), (&false.into(), &true.into()), "{o}");
+    assert_eq!((fs::read_dir(&parked).unwrap().count(), w.read("a.txt").as_str()), (2, "one\ntwo\nthree\n"));
+    w.json(&["undo"]);
+    before.assert_same(&w.tree(), &Compare::default(), "undone");
+    // At each call that renames, links or unlinks: the next command finds the old or the new state.
+    w.cli.wrap([""; 0]);
+    w.json(&["redo"]);
+    let after = w.tree();
+    for call in ["renameat", "linkat", "fchmod"] {
+        for n in 1..=4 {
+            w.json(&["undo"]);
+            let kill = format!("inject={call}:signal=KILL:when={n}");
+            let no_exchange = "inject=renameat2:error=EINVAL";
+            w.cli.wrap(["strace", "-f", "-qq", "-o", "/dev/null", "-e", &kill, "-e", no_exchange, "--"]);
+            let run = w.cli.json(&w.ws, ["redo"]).unwrap();
+            w.cli.wrap([""; 0]);
+            w.json(&["status"]);
+            let (old, new) =
+                (before.same(&w.tree(), &Compare::default()), after.same(&w.tree(), &Compare::default()));
+            assert!(old || new, "{call} {n}: {run}");
+            assert!(w.json(&["verify"])["ok"].as_bool().unwrap(), "{call} {n}");
+            if run.code == Some(0) {
+                break;
+            }
+            if old {
+                w.json(&["redo"]);
+            }
+            after.assert_same(&w.tree(), &Compare::default(), "redone");
+        }
+        if before.same(&w.tree(), &Compare::default()) {
+            w.json(&["redo"]);
+        }
+    }
+}
+
+#[test]
+fn many_files_come_back_with_few_descriptors() {
+    let mut w = World::new();
+    let name = |i: usize| format!("many/{}/f{i}", i % 3);
+    for i in 0..300 {
+        w.write(&name(i), format!("{i}"));
+    }
+    let id = w.save(&[]);
+    for i in 0..300 {
+        w.write(&name(i), "changed");
+    }
+    w.cli.wrap(["sh", "-c", "ulimit -n 64; exec \"$0\" \"$@\""]);
+    let v = w.json(&["restore", &id]);
+    assert_eq!(v["counts"]["overwrite"], 300, "{v}");
+    w.cli.wrap([] as [&str; 0]);
+    assert!((0..300).all(|i| w.read(&name(i)) == format!("{i}")));
 }

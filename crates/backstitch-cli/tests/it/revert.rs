@@ -21,9 +21,7 @@ fn worked() -> World {
         ("k2", &[(11, "one"), (2, "two"), (8, "two")]),
         ("k3", &[(11, "one"), (2, "two"), (5, "three"), (8, "three")]),
     ] {
-        s.begin(key);
-        s.write("c", "a.txt", &text(lines));
-        s.end();
+        s.turn(key, "a.txt", &text(lines));
     }
     w
 }

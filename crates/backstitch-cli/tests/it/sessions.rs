@@ -31,6 +31,13 @@ impl Agent<'_> {
         self.w.write(path, text);
         self.run(&["tool", "after", "--call", call]);
     }
+
+    /// A whole turn in which a file tool writes one file.
+    pub fn turn(&self, key: &str, path: &str, text: &str) {
+        self.begin(key);
+        self.write(key, path, text);
+        self.end();
+    }
 }
 
 fn ids(v: &Value) -> Vec<String> {
@@ -265,9 +272,7 @@ fn sessions_are_listed_shown_and_forked() {
     let (w, _) = World::recorded();
     assert_eq!(w.json(&["session", "list"])["sessions"], serde_json::json!([]));
     let a = Agent { w: &w, id: "a" };
-    a.begin("k1");
-    a.write("c1", "a.txt", "1\n");
-    a.end();
+    a.turn("k1", "a.txt", "1\n");
     a.begin("k2");
     let v = w.json(&["session", "show", "a"]);
     let s = &v["session"];

@@ -80,3 +80,21 @@ fn a_copy_is_no_move() {
     let e = w.fails(5, &["relink", old.to_str().unwrap()]);
     assert_eq!((e["code"].as_str(), e["path"].as_str()), (Some("wrong-workspace"), old.to_str()));
 }
+
+/// A host may start its hooks with next to no environment.
+#[test]
+fn without_home_the_store_is_where_the_system_says_that_the_user_lives() {
+    let w = World::new();
+    let uid = rustix::process::getuid().as_raw().to_string();
+    let users = fs::read_to_string("/etc/passwd").unwrap();
+    let fields = |line: &'_ str| line.split(':').map(str::to_owned).collect::<Vec<_>>();
+    let Some(home) = users.lines().map(fields).find(|f| f.get(2) == Some(&uid)).map(|f| f[5].clone()) else {
+        return;
+    };
+    let mut c = std::process::Command::new(w.cli.binary());
+    c.env_clear().args(["status", "--json"]).current_dir(&w.ws);
+    let out = c.output().unwrap();
+    let said: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let store = said["store"].as_str().unwrap();
+    assert!(store.starts_with(&format!("{home}/")), "{store} is not below {home}");
+}

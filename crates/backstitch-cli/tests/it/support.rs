@@ -13,7 +13,7 @@ use backstitch_testkit::{
     Cli, Compare, TreeModel,
     cli::{Run, run_to_end},
 };
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// One workspace with a program and a home of its own.
 pub struct World {
@@ -100,6 +100,21 @@ impl World {
         String::from_utf8(run.stdout).unwrap()
     }
 
+    /// While this is held captures in the background do not begin.
+    pub fn hold_captures(&self) -> fs::File {
+        self.hold("background")
+    }
+
+    /// A lock of the store, held alone.
+    pub fn hold(&self, name: &str) -> fs::File {
+        let store = PathBuf::from(self.json(&["status"])["store"].as_str().unwrap());
+        let mut open = fs::File::options();
+        let file =
+            open.create(true).truncate(false).write(true).open(store.join("locks").join(name)).unwrap();
+        file.lock().unwrap();
+        file
+    }
+
     /// Records; returns the id.
     pub fn save(&self, args: &[&str]) -> String {
         let mut words = vec!["checkpoint"];
@@ -140,7 +155,7 @@ impl World {
 
     /// All that counts of the stores: not the empty files that locks are taken on, nor the copy that speeds up listing.
     fn stores(&self) -> TreeModel {
-        let cache = |p: &str| p.contains("/locks/") || p.contains("/state/rows-");
+        let cache = |p: &str| ["/locks/", "/state/rows-", "/state/used"].iter().any(|part| p.contains(part));
         match self.cli.store_dir().exists() {
             true => TreeModel::read_all(&self.cli.store_dir())
                 .unwrap()
@@ -266,7 +281,12 @@ impl Normal {
                             | "unique"
                             | "shared"
                     ) && v.as_u64().is_some_and(|n| n > 100);
-                    (k.clone(), if sized { 4096.into() } else { self.value(v) })
+                    let shown = match k.as_str() {
+                        _ if sized => 4096.into(),
+                        "pid" if v.is_u64() => 4711.into(),
+                        _ => self.value(v),
+                    };
+                    (k.clone(), shown)
                 })
                 .collect(),
             other => other.clone(),
@@ -300,4 +320,18 @@ fn times(text: &str) -> String {
         out.push_str(&line);
     }
     out
+}
+
+/// The examples stored in this file of the crate are these.
+pub fn check_examples(file: &str, found: &Map<String, Value>) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    let text = serde_json::to_string_pretty(found).unwrap() + "\n";
+    if std::env::var_os("BACKSTITCH_UPDATE").is_some() {
+        fs::write(&file, &text).unwrap();
+    }
+    let stored = fs::read_to_string(&file).unwrap();
+    for (a, b) in stored.lines().zip(text.lines()) {
+        assert_eq!(a, b, "run the tests with BACKSTITCH_UPDATE=1, and look at what changed");
+    }
+    assert!(stored == text);
 }

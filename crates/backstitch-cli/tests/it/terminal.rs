@@ -174,13 +174,19 @@ fn nobody_is_asked_without_need() {
     }
 }
 
-#[test]
-fn undo_asks_before_it_overwrites_newer_work() {
+/// An undo that would overwrite what was written since, at its question.
+fn undo_over_newer_work() -> (World, Session) {
     let (w, id) = World::changed();
     w.json(&["restore", &id]);
     w.write("a.txt", "newer\n");
     let mut s = Session::start(&w, &["undo", "--on-conflict", "overwrite"]);
     s.until(Some(QUESTION));
+    (w, s)
+}
+
+#[test]
+fn undo_asks_before_it_overwrites_newer_work() {
+    let (w, mut s) = undo_over_newer_work();
     s.answer("n\n");
     assert_eq!(s.end().0, Some(130));
     assert_eq!(w.read("a.txt"), "newer\n");
@@ -191,11 +197,7 @@ fn undo_asks_before_it_overwrites_newer_work() {
 
 #[test]
 fn the_undo_that_was_shown_is_the_one_that_is_carried_out() {
-    let (w, id) = World::changed();
-    w.json(&["restore", &id]);
-    w.write("a.txt", "newer\n");
-    let mut s = Session::start(&w, &["undo", "--on-conflict", "overwrite"]);
-    s.until(Some(QUESTION));
+    let (w, mut s) = undo_over_newer_work();
     w.write("a.txt", "changed while the question stood\n");
     s.answer("y\n");
     let (code, seen) = s.end();
@@ -208,9 +210,7 @@ fn two_turns() -> World {
     let (w, _) = World::recorded();
     let s = crate::sessions::Agent { w: &w, id: "s" };
     for n in 1..=2 {
-        s.begin(&format!("k{n}"));
-        s.write(&format!("c{n}"), "a.txt", &format!("{n}\n"));
-        s.end();
+        s.turn(&format!("k{n}"), "a.txt", &format!("{n}\n"));
     }
     w
 }

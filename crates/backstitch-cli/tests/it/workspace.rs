@@ -88,3 +88,14 @@ fn s0_13_no_other_program_is_run() {
     before.assert_same(&w.tree(), &backstitch_testkit::Compare::default(), "there and back");
     assert!(!w.exists("owned"));
 }
+
+#[test]
+fn r77_the_status_of_a_moved_folder_names_its_checkpoints() {
+    let (w, _) = World::recorded();
+    let moved = w.top.join("moved");
+    std::fs::rename(&w.ws, &moved).unwrap();
+    let run = w.run_in(&moved, &["status"]);
+    let said = String::from_utf8_lossy(&run.stdout).into_owned() + &run.stderr;
+    assert_eq!(run.code, Some(0), "{run}");
+    assert!(said.contains("backstitch relink") && !said.contains("backstitch checkpoint"), "{said}");
+}

@@ -9,7 +9,7 @@ use std::{
     fs::File,
     io,
     mem::MaybeUninit,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::Path,
 };
 
@@ -59,6 +59,15 @@ fn node(file_type: FileType, stat: Stat) -> Node {
 #[inline]
 pub(crate) fn stat_at(dir: BorrowedFd<'_>, name: &CStr) -> Result<Node, Errno> {
     native::stat_at(dir, name)
+}
+
+/// The same by a path, of a file, link or directory.
+pub(crate) fn stat_path(path: &Path) -> io::Result<Stat> {
+    let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes())?;
+    match stat_at(CWD, &name)? {
+        Node::Covered(stat) => Ok(stat),
+        Node::Special(..) => Err(io::Error::other("neither file, link nor directory")),
+    }
 }
 
 /// Looks at what is open.
@@ -182,14 +191,42 @@ fn is_kept(name: &[u8]) -> bool {
 /// Reads the extended attributes that are kept. A file system without any has none.
 pub(crate) fn xattrs(fd: impl AsFd) -> Result<Option<Xattrs>, Errno> {
     let fd = fd.as_fd();
+    xattrs_by(|list| rustix::fs::flistxattr(fd, list), |name, value| rustix::fs::fgetxattr(fd, name, value))
+}
+
+/// The same, of a name in a directory that is open, without opening it; a link is not followed. `None` where this system
+/// has no way to.
+pub(crate) fn xattrs_at(dir: BorrowedFd<'_>, name: &CStr) -> Option<Result<Option<Xattrs>, Errno>> {
+    if !cfg!(target_os = "linux") {
+        return None;
+    }
+    // By the open directory and not by its path, which may lead elsewhere by now.
+    let mut path = format!("/proc/self/fd/{}/", dir.as_raw_fd()).into_bytes();
+    path.extend_from_slice(name.to_bytes_with_nul());
+    let path = CStr::from_bytes_with_nul(&path).ok()?;
+    let found = xattrs_by(
+        |list| rustix::fs::llistxattr(path, list),
+        |name, value| rustix::fs::lgetxattr(path, name, value),
+    );
+    match found {
+        // Gone, or there is no `/proc`.
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => None,
+        found => Some(found),
+    }
+}
+
+fn xattrs_by(
+    list_into: impl Fn(&mut [u8]) -> Result<usize, Errno>,
+    get_into: impl Fn(&[u8], &mut [u8]) -> Result<usize, Errno>,
+) -> Result<Option<Xattrs>, Errno> {
     let mut list = [0u8; 512];
     let mut long = Vec::new();
-    let names = match rustix::fs::flistxattr(fd, &mut list[..]) {
+    let names = match list_into(&mut list[..]) {
         Ok(0) => return Ok(None),
         Ok(len) => &list[..len],
         Err(Errno::RANGE) => {
             long.resize(1 << 16, 0);
-            let len = rustix::fs::flistxattr(fd, &mut long[..])?;
+            let len = list_into(&mut long[..])?;
             &long[..len]
         }
         // Some file systems say so in their own way.
@@ -199,10 +236,10 @@ pub(crate) fn xattrs(fd: impl AsFd) -> Result<Option<Xattrs>, Errno> {
     let mut found: Xattrs = Vec::new();
     for name in names.split(|b| *b == 0).filter(|name| is_kept(name)) {
         let mut value = vec![0u8; 1 << 10];
-        let len = match rustix::fs::fgetxattr(fd, name, &mut value[..]) {
+        let len = match get_into(name, &mut value[..]) {
             Err(Errno::RANGE) => {
                 value.resize(1 << 16, 0);
-                rustix::fs::fgetxattr(fd, name, &mut value[..])
+                get_into(name, &mut value[..])
             }
             other => other,
         };

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use super::{Decision, Repo, Rules, Verdict, flag};
 use crate::{
+    builtin::is_device_name,
     digest::{Digest, digest},
     handle,
     pattern::List,
@@ -389,6 +390,9 @@ impl Matcher {
         let fold = level.repo.repo.fold;
         let fixed = |verdict| Decision { verdict, unless_tracked: false, tracked: false };
         let unless_tracked = |verdict| Decision { verdict, unless_tracked: true, tracked: false };
+        if base.settings.device_names && is_device_name(name) {
+            return fixed(Verdict::Exclude);
+        }
         if !base.include_list.is_empty()
             && base.include_list.decide(from_root, name, is_dir, fold) == Some(false)
         {
@@ -443,8 +447,9 @@ impl Matcher {
 
     /// True if the setting `include` names something below the child directory `name`.
     pub(crate) fn included_below(&mut self, name: &BStr) -> bool {
-        let list = &self.rules.0.base.0.include_list;
-        if list.is_empty() || !list.needs_path() {
+        let base = &self.rules.0.base.0;
+        let list = &base.include_list;
+        if list.is_empty() || !list.needs_path() || base.settings.device_names && is_device_name(name) {
             return false;
         }
         self.set(name);

@@ -5,6 +5,7 @@
 //! is ever changed.
 //!
 //! Order of precedence for a path, first answer wins:
+//! 0. it is the name of a device of Windows, and those are left out: exclude;
 //! 1. a pattern of the setting `include` matches: include;
 //! 2. a pattern of the setting `exclude` matches: exclude;
 //! 3. the directory it lies in is itself ignored or excluded: the same;
@@ -28,6 +29,7 @@ use crate::{
     digest::{Digest, digest},
     index::Tracked,
     pattern::List,
+    seed::Origin,
 };
 pub use chain::DirRules;
 pub(crate) use chain::{Matcher, State, read_both};
@@ -45,6 +47,8 @@ pub struct RuleSettings {
     pub gitignore_outside_git: bool,
     /// Let `.backstitchignore` leave things out (true); if false it can only re-admit, for a clone nobody trusts yet.
     pub trust_backstitchignore: bool,
+    /// Leave out what Windows takes for devices (`NUL`, `com1.txt`), whatever other rules and git's index say (on Windows).
+    pub device_names: bool,
     /// The home folder, where not the user's own; its git configuration is read.
     pub home: Option<PathBuf>,
 }
@@ -57,6 +61,7 @@ impl Default for RuleSettings {
             global_excludes: None,
             gitignore_outside_git: true,
             trust_backstitchignore: true,
+            device_names: cfg!(windows),
             home: None,
         }
     }
@@ -98,6 +103,8 @@ pub(crate) struct Repo {
     pub(crate) tracked: Option<Tracked>,
     /// False for the rules that hold outside of any repository.
     pub(crate) is_git: bool,
+    /// Where it is, if it is at hand.
+    pub(crate) origin: Option<Origin>,
 }
 
 impl Repo {
@@ -167,7 +174,8 @@ impl Rules {
     pub fn to_bytes(&self) -> Vec<u8> {
         let inner = &*self.0;
         let mut out = vec![VERSION];
-        let flags = [inner.repo.fold, inner.repo.is_git, inner.gitignore, inner.trust_own];
+        let devices = inner.settings.device_names;
+        let flags = [inner.repo.fold, inner.repo.is_git, inner.gitignore, inner.trust_own, devices];
         out.push(flags.iter().enumerate().map(|(i, f)| u8::from(*f) << i).sum());
         put_optional(&mut out, inner.repo.global.as_deref());
         put_optional(&mut out, inner.repo.exclude.as_deref());
@@ -202,6 +210,7 @@ impl Rules {
             fold: flag(0),
             is_git: flag(1),
             tracked: None,
+            origin: None,
         };
         let include = r.lines()?;
         let exclude = r.lines()?;
@@ -220,6 +229,7 @@ impl Rules {
             exclude,
             gitignore_outside_git: flag(2),
             trust_backstitchignore: flag(3),
+            device_names: flag(4),
             ..RuleSettings::default()
         };
         let mut inner = Arc::into_inner(Rules::new(repo, above, &settings).0)?;

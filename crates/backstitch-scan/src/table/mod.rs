@@ -17,6 +17,7 @@
 
 mod map;
 mod patch;
+pub(crate) mod quiet;
 pub(crate) mod record;
 mod save;
 
@@ -32,8 +33,8 @@ pub(crate) const BASE_FILE: &str = "stat.base";
 pub(crate) const LOG_FILE: &str = "stat.log";
 pub(crate) const LOCK_FILE: &str = "stat.lock";
 
-const BASE_MAGIC: &[u8; 8] = b"bsStatB1";
-const LOG_MAGIC: &[u8; 8] = b"bsStatL1";
+const BASE_MAGIC: &[u8; 8] = b"bsStatB2";
+const LOG_MAGIC: &[u8; 8] = b"bsStatL2";
 const BASE_HEAD: usize = 40;
 const LOG_HEAD: usize = 28;
 

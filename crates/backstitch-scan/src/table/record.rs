@@ -43,6 +43,8 @@ pub(crate) const XATTRS: u32 = 4;
 pub(crate) const RULE_FILES: u32 = 8;
 /// It holds a `.git`.
 pub(crate) const DOT_GIT: u32 = 16;
+/// It holds a file that has other names too: it may be written to under those.
+pub(crate) const LINKED: u32 = 32;
 
 const E_KIND: u8 = 3;
 const E_XATTRS: u8 = 1 << 4;
@@ -101,6 +103,24 @@ impl<'a> Record<'a> {
 
     pub(crate) fn has(&self, flag: u32) -> bool {
         u32_at(self.blob, 8) & flag != 0
+    }
+
+    /// What is known of the directory itself, as far as its parent's ids depend on it.
+    pub(crate) fn stat(&self) -> Stat {
+        let ns = |at| i128::from(u64_at(self.blob, at) as i64);
+        Stat {
+            kind: Kind::Dir,
+            mode: u32_at(self.blob, 12),
+            size: 0,
+            blocks512: 0,
+            mtime_ns: ns(40),
+            ctime_ns: ns(48),
+            dev: self.dev(),
+            ino: u64_at(self.blob, 32),
+            nlink: 0,
+            uid: u32_at(self.blob, 16),
+            gid: u32_at(self.blob, 20),
+        }
     }
 
     pub(crate) fn rules(&self) -> Digest {
@@ -242,6 +262,11 @@ impl<'a> Entry<'a> {
         ObjectId::Sha1(id_at(self.raw, 40))
     }
 
+    /// Its times were not fresh when it was read.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.raw[62] & E_CLEAN != 0
+    }
+
     pub(crate) fn has_xattrs(&self) -> bool {
         self.raw[62] & E_XATTRS != 0
     }
@@ -267,7 +292,7 @@ impl<'a> Entry<'a> {
     /// True if a file or link is proven to be as it was: equal stat, and its times were not fresh when it was read.
     #[inline]
     pub(crate) fn proves(&self, stat: &Stat, dev: u64) -> bool {
-        self.raw[62] & E_CLEAN != 0 && self.stat_equals(stat, dev)
+        self.is_clean() && self.stat_equals(stat, dev)
     }
 
     /// True if kind, device, inode, size, times and mode are equal.

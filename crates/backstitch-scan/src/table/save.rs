@@ -196,9 +196,10 @@ fn private() -> fs::OpenOptions {
     options
 }
 
-/// Puts a file in place in one step.
+/// Puts a file in place in one step. The temporary has a name by which the store's next writer removes it where its owner died; one
+/// that is removed under its owner's hands costs this table only.
 fn replace(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let temporary = dir.join(format!("{name}.new"));
+    let temporary = dir.join(format!("tmp_{name}"));
     let _ = fs::remove_file(&temporary);
     let written = private()
         .create_new(true)

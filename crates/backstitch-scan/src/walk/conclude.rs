@@ -15,7 +15,7 @@ use super::{
 use crate::{
     handle,
     table::record::{self, Builder, EntryKind, NewEntry, NewHead},
-    types::{Child, ChildId, Dir, DirIds, ScanError, Sink, SinkError, Xattrs},
+    types::{Child, ChildId, Dir, DirIds, Kind, ScanError, Sink, SinkError, Xattrs},
 };
 
 impl<'t, S: Sink> Walk<'t, '_, S> {
@@ -99,7 +99,14 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
         if node.record.is_none_or(|r| r.blob() != blob) {
             w.updates.push((node.id, blob));
         }
-        Ok(self.dir_done(node, ids, false))
+        let done = self.dir_done(node, ids, false);
+        if self.options.quiet.is_some_and(|q| q.prove && q.members.contains(&node.id))
+            && node.record.is_some()
+            && matches!(done, Done::Dir { same: false, .. })
+        {
+            lock(&self.lies).push(self.path(node));
+        }
+        Ok(done)
     }
 
     fn dir_done(&self, node: &Node<'t>, ids: DirIds, known_same: bool) -> Done {
@@ -213,10 +220,13 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             };
             builder.push(name, entry);
         }
+        let linked =
+            |d: &Done| matches!(d, Done::Leaf { stat, .. } if stat.kind == Kind::File && stat.nlink > 1);
+        let linked = if done.iter().any(|(_, d)| linked(d)) { record::LINKED } else { 0 };
         let xattrs = if node.xattrs.is_some() { record::XATTRS } else { 0 };
         builder.finish(&NewHead {
             stat: &node.stat,
-            flags: node.flags | xattrs,
+            flags: node.flags | xattrs | linked,
             rules: node.digest,
             ids,
             index: node.index,

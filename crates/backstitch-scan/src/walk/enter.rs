@@ -21,7 +21,10 @@ use crate::{
     handle::{self, Hint, Node as Seen},
     repository::{self, GitDirs},
     rules::{Decision, DirRules, Repo, State, Verdict},
-    table::record::{self, EntryKind, Record},
+    table::{
+        quiet::Part,
+        record::{self, EntryKind, Record},
+    },
     types::{Kind, Reason, ScanError, Sink, Stat},
 };
 
@@ -90,6 +93,12 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
         if self.is_late() {
             return self.deliver(w, parent, slot, Done::skip(Reason::Time, true));
         }
+        if let Some((id, record, part)) = self.quiet(&parent, slot) {
+            self.take_quiet(w, part)?;
+            let (stat, ids) = (record.stat(), record.ids());
+            let done = Done::Dir { stat, ids, id, decision, xattrs: None, same: true };
+            return self.deliver(w, parent, slot, done);
+        }
         let timed = self.pace.is_wanted().then(|| self.clock.now_ns());
         let opened = self.fd_of(&parent).and_then(|dir| self.open_dir(dir.as_fd(), parent.name(slot)));
         let fd = match opened {
@@ -110,6 +119,33 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             _ => self.next_id.fetch_add(1, Ordering::Relaxed),
         };
         self.enter(w, Some((parent, slot)), fd, decision, record, id)
+    }
+
+    /// All that stands below a directory that need not be looked at, if it is one.
+    fn quiet(&self, parent: &Node<'t>, slot: u32) -> Option<(u32, Record<'t>, &Part)> {
+        let quiet = self.options.quiet.filter(|q| {
+            !q.prove && self.policy_holds && self.options.table_vouched && !self.options.paranoid
+        })?;
+        // Rules and git index above are those under which it was looked at.
+        let (dev, trust) = self.root_trust;
+        let as_it_was = parent.record.is_some_and(|r| (r.dev(), r.stat().ino) == (dev, parent.stat.ino));
+        if self.start.rules.is_some() || !parent.decided || parent.index_changed || !trust.dirs || !as_it_was
+        {
+            return None;
+        }
+        let id = parent.old_entry(slot).filter(|e| e.is_covered())?.directory()?;
+        Some((id, self.table?.record(id)?, quiet.tops.get(&id)?))
+    }
+
+    /// Nothing is opened and nothing asked of the system.
+    fn take_quiet(&self, w: &mut Worker<'t, S>, part: &Part) -> Result<(), Halt> {
+        w.tally.files += part.files;
+        w.tally.dirs += part.dirs;
+        w.tally.links += part.links;
+        w.tally.bytes += part.bytes;
+        w.tally.ignored += part.ignored;
+        w.skips.extend(part.skips.iter().cloned());
+        self.count(w, part.entries)
     }
 
     fn enter(
@@ -465,8 +501,9 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
                 let now = crc32fast::hash(&tracked.identity()) | 1;
                 (now, e.record.is_none_or(|r| r.index() != now))
             }
+            None if e.parent.is_some() => (0, false),
             // Of a directory that was named, nobody asked its repository yet.
-            None => (0, e.parent.is_none()),
+            None => (0, self.start.rules.is_some() || e.record.is_none_or(|r| r.index() != 0)),
         }
     }
 

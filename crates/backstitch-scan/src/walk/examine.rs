@@ -38,6 +38,8 @@ pub(crate) struct Place<'a, 't> {
     pub(crate) node: &'a Arc<Node<'t>>,
     pub(crate) fd: BorrowedFd<'a>,
     pub(crate) matcher: Option<Matcher>,
+    /// The clock before any of its names was looked at.
+    pub(crate) clock: i128,
 }
 
 /// A file that is longer than this and mostly holes is left out.
@@ -63,7 +65,8 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
         let mut noted = alone;
         match self.fd_of(&node) {
             Ok(fd) => {
-                let mut place = Place { node: &node, fd: fd.as_fd(), matcher: None };
+                let mut place =
+                    Place { node: &node, fd: fd.as_fd(), matcher: None, clock: self.clock.now_ns() };
                 for slot in from..to {
                     if slot % 16 == 0 {
                         self.check()?;
@@ -118,7 +121,7 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
         slot: u32,
     ) -> Result<Done, Halt> {
         let Ok(fd) = self.fd_of(node) else { return Ok(Done::skip(Reason::Unstable, true)) };
-        let mut place = Place { node, fd: fd.as_fd(), matcher: None };
+        let mut place = Place { node, fd: fd.as_fd(), matcher: None, clock: self.clock.now_ns() };
         match handle::stat_at(place.fd, node.name(slot)) {
             Err(Errno::NOENT) => Ok(Done::Absent),
             Err(e) => Ok(Done::unreadable(&e.into(), true, None)),

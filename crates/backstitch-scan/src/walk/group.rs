@@ -57,7 +57,7 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             }
         }
         let Ok(fd) = self.fd_of(node) else { return Ok(()) };
-        let mut place = Place { node, fd: fd.as_fd(), matcher: None };
+        let mut place = Place { node, fd: fd.as_fd(), matcher: None, clock: self.clock.now_ns() };
         for group in groups.into_values() {
             if group.len() < 2 || !group.iter().any(|i| was_read(&done[*i].1)) {
                 continue;

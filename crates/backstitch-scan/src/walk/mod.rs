@@ -162,6 +162,8 @@ pub(crate) struct Walk<'t, 'o, S: Sink> {
     read_bytes: AtomicU64,
     unbounded: AtomicBool,
     failure: Mutex<Option<ScanError>>,
+    /// Directories that were held for quiet and are not as they were.
+    lies: Mutex<Vec<BString>>,
     result: Mutex<Option<Done>>,
 }
 
@@ -264,17 +266,16 @@ impl<'t, 'o, S: Sink> Walk<'t, 'o, S> {
             read_bytes: AtomicU64::new(0),
             unbounded: AtomicBool::new(false),
             failure: Mutex::default(),
+            lies: Mutex::default(),
             result: Mutex::default(),
         }
     }
 
-    /// Lets the threads work until the root is done or somebody stops.
+    /// Lets the threads work until the root is done or somebody stops. The others are started once there is work for them.
     fn work(&self, threads: usize) -> Vec<Worker<'t, S>> {
         let finished = Mutex::new(Vec::new());
-        std::thread::scope(|scope| {
-            self.hire(scope, &finished, threads - 1);
-            self.work_alone(scope, &finished);
-        });
+        self.pace.begin(threads > 1);
+        std::thread::scope(|scope| self.work_alone(scope, &finished));
         std::mem::take(&mut *lock(&finished))
     }
 
@@ -310,8 +311,12 @@ impl<'t, 'o, S: Sink> Walk<'t, 'o, S> {
                 }
                 self.queue.stop();
             }
+            let threads = self.options.threads.max(1);
+            if self.pace.take_long(|| !worker.tasks.is_empty()) {
+                self.hire(scope, finished, threads - 1);
+            }
             if self.pace.take_slow() {
-                self.hire(scope, finished, pace::MANY.saturating_sub(self.options.threads.max(1)));
+                self.hire(scope, finished, pace::MANY.saturating_sub(threads));
             }
         }
         lock(finished).push(worker);
@@ -348,7 +353,9 @@ impl<'t, 'o, S: Sink> Walk<'t, 'o, S> {
         let policy = policy(self.options);
         let state =
             table::State { policy, next_id: self.next_id.load(Ordering::Relaxed), note: BString::default() };
-        let anew = !self.policy_holds || !changed.is_empty();
+        // What was looked up one by one because no row vouched for it is vouched for by the next.
+        let unvouched = self.table.is_some() && !self.options.table_vouched && !self.named;
+        let anew = !self.policy_holds || unvouched || !changed.is_empty() || self.options.note_anew;
         let update = (anew && ids.is_some()).then_some(table::TableUpdate { old: None, changed, state });
         let outcome = Outcome {
             root: ids.as_ref().map(|(ids, ..)| *ids),
@@ -363,6 +370,7 @@ impl<'t, 'o, S: Sink> Walk<'t, 'o, S> {
             listed_dirs: tally.listed,
             unbounded,
             update,
+            lies: std::mem::take(&mut *lock(&self.lies)),
         };
         let found_git_dirs = std::mem::take(&mut *lock(&self.found_git_dirs));
         Ok(Pass { ids, outcome, candidates, ignored: tally.ignored, found_git_dirs })

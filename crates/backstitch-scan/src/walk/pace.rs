@@ -1,9 +1,19 @@
-//! How fast the file system answers.
+//! How fast the walk goes, and with how many threads it goes on.
 //!
-//! On a network file system a walk waits more than it works. The first directories opened are timed; if one takes over half
+//! A thread costs more than a small folder: it has to be started, and at the end somebody waits for it, on a busy machine for
+//! milliseconds. So a walk begins with one, and the others come when it turns out not to be done at once. On a network file system a walk waits more than it works. The first directories opened are timed; if one takes over half
 //! a millisecond on average, the walk goes on with as many threads as waiting in parallel is good for.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::{
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// A walk that takes no longer than this is done by one thread.
+const SHORT: Duration = Duration::from_micros(500);
 
 /// Directories that are timed.
 const SAMPLES: u32 = 16;
@@ -16,9 +26,26 @@ pub(crate) struct Pace {
     samples: AtomicU32,
     ns: AtomicU64,
     slow: AtomicBool,
+    begun: OnceLock<Instant>,
+    /// Threads wait to be started.
+    alone: AtomicBool,
 }
 
 impl Pace {
+    /// The walk begins; `more`: with fewer threads than it may have.
+    pub(crate) fn begin(&self, more: bool) {
+        self.begun.get_or_init(Instant::now);
+        self.alone.store(more, Ordering::Relaxed);
+    }
+
+    /// True once, if the walk was not done at once and there is something to give away.
+    pub(crate) fn take_long(&self, is_work: impl FnOnce() -> bool) -> bool {
+        self.alone.load(Ordering::Relaxed)
+            && is_work()
+            && self.begun.get().is_some_and(|at| at.elapsed() > SHORT)
+            && self.alone.swap(false, Ordering::Relaxed)
+    }
+
     pub(crate) fn is_wanted(&self) -> bool {
         self.samples.load(Ordering::Relaxed) < SAMPLES
     }
@@ -42,6 +69,20 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn others_come_once_and_only_to_a_walk_that_is_not_done_at_once() {
+        let long_ago = || Pace { begun: (Instant::now() - 2 * SHORT).into(), ..Pace::default() };
+        let pace = long_ago();
+        pace.begin(true);
+        assert!(!pace.take_long(|| false) && pace.take_long(|| true) && !pace.take_long(|| true));
+        let one = long_ago();
+        one.begin(false);
+        assert!(!one.take_long(|| true));
+        let just = Pace { begun: (Instant::now() + Duration::from_secs(60)).into(), ..Pace::default() };
+        just.begin(true);
+        assert!(!just.take_long(|| true));
+    }
 
     #[test]
     fn slow_once() {

@@ -63,7 +63,13 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
                     Ok(Seen::Covered(stat)) => stat,
                 },
             };
-            let reading = Reading { slot, name, path: path.as_bstr(), decision, clock };
+            let mut reading = Reading { slot, name, path: path.as_bstr(), decision, clock };
+            if stat.kind == Kind::File
+                && !self.options.paranoid
+                && let Some(done) = self.known(w, place, &mut reading, stat)
+            {
+                return Ok(done);
+            }
             let tried = match stat.kind {
                 Kind::Dir => Try::Again,
                 Kind::Link => self.read_link(w, place, &reading, stat)?,
@@ -102,6 +108,23 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             }
             _ => self.read(w, &mut place, 0, KEEP, Some(stat)),
         }
+    }
+
+    /// A file whose content the sink knows without reading it.
+    fn known(
+        &self,
+        w: &mut Worker<'t, S>,
+        place: &Place<'_, 't>,
+        reading: &mut Reading<'_>,
+        stat: Stat,
+    ) -> Option<Done> {
+        let granularity = self.trust(stat.dev, place.fd.as_fd()).granularity_ns;
+        let oid = self.sink.known(&mut w.scratch, reading.path, &stat, granularity)?;
+        let xattrs = handle::xattrs_at(place.fd, reading.name)?.ok()?;
+        let clock = std::mem::replace(&mut reading.clock, place.clock);
+        let done = self.leaf(place, reading, stat, oid, xattrs);
+        reading.clock = clock;
+        Some(done)
     }
 
     fn read_link(

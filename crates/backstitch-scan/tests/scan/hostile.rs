@@ -300,7 +300,7 @@ fn a_tree_that_changes_under_the_walk() {
 }
 
 #[test]
-fn a_slow_file_system_gets_many_threads() {
+fn r62_a_slow_file_system_gets_many_threads() {
     /// Each look at it takes a millisecond.
     struct Slow(std::sync::atomic::AtomicU64);
     impl Clock for Slow {

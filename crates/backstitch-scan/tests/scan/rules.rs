@@ -63,6 +63,32 @@ fn own_ignore_files_and_settings_in_their_order() {
 }
 
 #[test]
+fn s4_25_nothing_re_admits_the_name_of_a_device() {
+    let world = World::new();
+    let repo = world.path("repo");
+    for path in ["NUL", "aux/deep/x", "sub/com1.txt", "sub/lpt².log", "console", "x.con"] {
+        world.write(&format!("repo/{path}"), "x");
+    }
+    world.write("repo/.gitignore", "!NUL\n!aux/\n");
+    world.write("repo/.backstitchignore", "!NUL\n");
+    init(&repo);
+    git(&repo, &["add", "-A", "-f"]);
+    let all = settings(&["NUL", "aux/deep/**", "com1.txt"], &[]);
+    let list = |settings: &RuleSettings| Setup::with(rules(&repo, settings)).covered(&repo);
+    let ordinary = [".backstitchignore", ".gitignore", "console", "sub", "x.con"];
+    assert_eq!(list(&RuleSettings { device_names: true, ..all.clone() }), ordinary);
+    // Elsewhere they are names.
+    let mut names = ordinary.to_vec();
+    names.extend(["NUL", "aux", "aux/deep", "aux/deep/x", "sub/com1.txt", "sub/lpt².log"]);
+    names.sort_unstable();
+    assert_eq!(list(&RuleSettings { device_names: false, ..all.clone() }), names);
+    // A row's rules say which.
+    let stored = rules(&repo, &RuleSettings { device_names: true, ..all });
+    let read = Rules::from_bytes(&stored.to_bytes()).unwrap();
+    assert_eq!(read.root(None, None).verdict("NUL".into(), false), Verdict::Exclude);
+}
+
+#[test]
 fn excluded_and_ignored_differ() {
     let world = World::new();
     world.write(".gitignore", ".env\n");

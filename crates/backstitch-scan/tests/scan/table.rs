@@ -67,6 +67,38 @@ fn any_damage_reads_as_no_table() {
     assert!(world.table().is_some());
 }
 
+/// The checksums are made right, so that what is behind them is reached: reading goes on or ends, at once.
+#[test]
+fn fuzz_stat_table() {
+    let world = world_with_log();
+    let files = FILES.map(|name| world.state.path().join(name));
+    let good = files.each_ref().map(|f| fs::read(f).unwrap());
+    for (n, start) in [(0, 40), (1, 36)] {
+        replace(&files[1 - n], &good[1 - n]);
+        backstitch_testkit::fuzz::run(
+            FILES[n],
+            &[&good[n]],
+            &[&[0xff; 4], &[0; 8], &[0, 0, 0, 0x80]],
+            |input| {
+                let mut bytes = input.to_vec();
+                if bytes.len() > start {
+                    let crc = crc32fast::hash(&bytes[start..]).to_le_bytes();
+                    let len = bytes.len();
+                    if n == 0 {
+                        bytes[24..32].copy_from_slice(&(len as u64).to_le_bytes());
+                        bytes[32..36].copy_from_slice(&crc);
+                    } else {
+                        bytes[28..32].copy_from_slice(&((len - start) as u32).to_le_bytes());
+                        bytes[32..36].copy_from_slice(&crc);
+                    }
+                }
+                replace(&files[n], &bytes);
+                world.table().map(|table| table.note().len())
+            },
+        );
+    }
+}
+
 /// As the table's own code does: the old file may be mapped.
 fn replace(path: &std::path::Path, bytes: &[u8]) {
     let new = path.with_extension("test");

@@ -42,9 +42,14 @@ impl<'a> Bits<'a> {
     }
 
     /// Ends on a byte; returns how many bytes were written.
-    pub(super) fn finish(mut self) -> usize {
+    pub(super) fn finish(self) -> usize {
+        self.finished().len()
+    }
+
+    /// Ends on a byte; returns what was written.
+    pub(super) fn finished(mut self) -> &'a [u8] {
         self.count = self.count.next_multiple_of(8);
         self.flush();
-        self.at
+        &self.out[..self.at]
     }
 }

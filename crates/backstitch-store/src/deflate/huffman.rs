@@ -85,8 +85,8 @@ impl<const N: usize> Code<N> {
     }
 
     /// The bits that so many of each symbol take.
-    pub(super) fn cost(&self, counts: &[u32; N]) -> u64 {
-        counts.iter().zip(&self.lengths).map(|(&n, &length)| u64::from(n) * u64::from(length)).sum()
+    pub(super) fn cost(&self, counts: &[u32; N]) -> u32 {
+        counts.iter().zip(&self.lengths).map(|(&n, &length)| n * u32::from(length)).sum()
     }
 }
 
@@ -194,7 +194,7 @@ pub(super) struct Header {
     count: usize,
     code: Code<META>,
     lengths: usize,
-    cost: u64,
+    cost: u32,
 }
 
 /// The order in which the lengths of the meta code are told.
@@ -247,13 +247,13 @@ impl Header {
             .iter()
             .rposition(|&s| code.lengths[usize::from(s)] != 0)
             .map_or(4, |last| (last + 1).max(4));
-        let behind = items[..count].iter().map(|&(symbol, _)| u64::from(behind(symbol))).sum::<u64>();
-        let cost = 14 + 3 * lengths as u64 + code.cost(&counts) + behind;
+        let behind = items[..count].iter().map(|&(symbol, _)| behind(symbol)).sum::<u32>();
+        let cost = 14 + 3 * lengths as u32 + code.cost(&counts) + behind;
         Header { literals: nl, distances: nd, items, count, code, lengths, cost }
     }
 
     /// In bits.
-    pub(super) fn cost(&self) -> u64 {
+    pub(super) fn cost(&self) -> u32 {
         self.cost
     }
 

@@ -66,10 +66,12 @@ fn what_a_dead_process_left_is_harmless_and_removed() {
     }
     let report = f.store.verify(&|_, _| {}, &false.into()).unwrap();
     assert!(report.damage.is_empty(), "{report:?}");
-    // Not while somebody writes.
-    std::fs::remove_file(f.store.dir().join("git/objects/tmp_obj_x")).unwrap();
+    // The next writer removes them wherever they are, but not what comes while it writes.
     let w = f.store.writer().unwrap();
-    std::fs::write(f.store.dir().join("git/objects/tmp_obj_x"), "junk").unwrap();
+    assert_eq!(temps(""), 0);
+    for extra in ["git/tmp_ref_1", "state/tmp_rows_1", "tmp_manifest_1", "git/objects/tmp_obj_x"] {
+        std::fs::write(f.store.dir().join(extra), "junk").unwrap();
+    }
     assert_eq!(f.store.clean_stale().unwrap(), 0);
     drop(w);
     assert_eq!(temps(""), 4);
@@ -151,4 +153,37 @@ fn a_full_disk_is_an_error_and_leaves_nothing() {
     assert!(f.store.refs().get(&name("small")).unwrap().is_some());
     assert!(f.store.verify(&|_, _| {}, &false.into()).unwrap().damage.is_empty());
     f.fsck();
+}
+
+#[test]
+fn the_file_of_a_ref_to_come_is_nobodys_until_it_is_set() {
+    let f = fixture();
+    let before = f.files_in("git");
+    let row = |commit, tree| Row { name: name("a"), commit, tree, message: "a\n".into() };
+    let make = |message: &[u8]| {
+        let w = f.store.writer().unwrap();
+        let mut s = w.scratch();
+        let (tree, _) = w.tree(&mut s, &mut []).unwrap();
+        let commit = w.commit(&mut s, &tree, message, 0).unwrap();
+        let (written, staged) = w.finish_for(&commit).unwrap();
+        assert_eq!((written.objects, written.pack), (1, None));
+        (row(commit, tree), staged)
+    };
+    let (first, staged) = make(b"a\n");
+    // Whoever tidies up sees that it has an owner; a reader sees nothing.
+    assert_eq!(f.store.clean_stale().unwrap(), 0);
+    assert_eq!(f.store.refs().get(&first.name).unwrap(), None);
+    f.store.refs().set_staged(&first, Expect::Absent, staged).unwrap();
+    assert_eq!(f.store.refs().get(&first.name).unwrap(), Some(first.commit));
+    // A swap that does not happen leaves nothing of it behind.
+    let (second, staged) = make(b"b\n");
+    let refused = f.store.refs().set_staged(&second, Expect::Absent, staged);
+    assert!(matches!(refused, Err(Error::RefMoved { .. })));
+    assert_eq!(f.store.refs().get(&first.name).unwrap(), Some(first.commit));
+    // One that was staged for another commit is not taken for this one.
+    let (_, staged) = make(b"c\n");
+    f.store.refs().set_staged(&second, Expect::Is(first.commit), staged).unwrap();
+    assert_eq!(f.store.refs().get(&first.name).unwrap(), Some(second.commit));
+    let new = f.files_in("git").len() - before.len();
+    assert_eq!(new, 4, "three commits and a ref");
 }

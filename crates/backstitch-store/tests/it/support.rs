@@ -6,6 +6,7 @@ use std::{
 };
 
 use backstitch_store::*;
+pub use backstitch_testkit::generate::noise;
 use tempfile::TempDir;
 
 pub struct Fixture {
@@ -107,17 +108,4 @@ pub fn git_in(dir: &Path, home: &Path, args: &[&str]) -> Vec<u8> {
     assert!(out.status.success(), "git {args:?}: {}{err}", String::from_utf8_lossy(&out.stdout));
     assert!(!err.contains("error") && !err.contains("warning"), "git {args:?}: {err}");
     out.stdout
-}
-
-/// Bytes that do not compress.
-pub fn noise(len: usize, seed: u64) -> Vec<u8> {
-    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..len)
-        .map(|_| {
-            x ^= x << 13;
-            x ^= x >> 7;
-            x ^= x << 17;
-            (x >> 32) as u8
-        })
-        .collect()
 }

@@ -10,5 +10,5 @@ mod tree;
 
 pub use edit::{Action, Edit, Script, edits, scripts};
 pub use names::{EVERY_BYTE_BUT_TWO, HOSTILE, name, name_strategy};
-pub use rng::Rng;
+pub use rng::{Rng, noise};
 pub use tree::{Bytes, Node, Part, Shape, TreeSpec, project, tree, trees};

@@ -34,3 +34,9 @@ impl Rng {
         &from[self.below(from.len())]
     }
 }
+
+/// Bytes that do not compress; of one seed always the same.
+pub fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut rng = Rng::new(seed);
+    (0..len).map(|_| (rng.bits() >> 56) as u8).collect()
+}

@@ -24,8 +24,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     error::{Code, Error, Result},
-    paths::{self, JsonPath},
-    settings,
+    paths, settings, view,
     workspace::{Control, Workspace},
 };
 
@@ -85,13 +84,7 @@ impl Outcome {
 
     /// The JSON shape.
     pub fn json(&self) -> Value {
-        let put = |m: &mut Map<String, Value>, p: &BString| {
-            let p = JsonPath::from(p.as_bstr());
-            m.insert("path".to_owned(), p.path.into());
-            if let Some(b) = p.path_base64 {
-                m.insert("path_base64".to_owned(), b.into());
-            }
-        };
+        let put = |m: &mut Map<String, Value>, p: &BString| view::put_path(m, "path", p.as_bstr());
         let list = |l: &[BString]| -> Vec<Value> {
             l.iter()
                 .map(|p| {
@@ -291,7 +284,7 @@ impl Workspace {
 
     /// Contents that the folder's own git repository holds under the same ids.
     fn in_repository(&self, doomed: &BTreeSet<Oid>) -> Option<Unreached> {
-        let objects = repository_objects(self.root())?;
+        let objects = self.rules().ok()?.git_objects().filter(|o| o.is_dir())?;
         let odb = Odb::of_repository(&objects);
         let held = doomed.iter().filter(|o| odb.contains(o)).count();
         (held > 0).then(|| Unreached {
@@ -322,27 +315,6 @@ fn elsewhere(doomed: &BTreeSet<Oid>, survey: &survey::Survey) -> Vec<Unreached> 
             rows: rows.into_iter().map(str::to_owned).collect(),
         })
         .collect()
-}
-
-/// `.git/objects` of the folder, through a gitfile and `commondir` where need be.
-fn repository_objects(root: &Path) -> Option<PathBuf> {
-    let git = root.join(".git");
-    let dir = match git.is_dir() {
-        true => git,
-        false => {
-            let text = std::fs::read(&git).ok()?;
-            root.join(os(text.strip_prefix(b"gitdir: ")?.trim_ascii_end()))
-        }
-    };
-    let common = match std::fs::read(dir.join("commondir")) {
-        Ok(text) => dir.join(os(text.trim_ascii_end())),
-        Err(_) => dir,
-    };
-    Some(common.join("objects")).filter(|o| o.is_dir())
-}
-
-fn os(bytes: &[u8]) -> &std::ffi::OsStr {
-    std::os::unix::ffi::OsStrExt::from_bytes(bytes)
 }
 
 /// Every ordinary file below a directory, in no order.

@@ -185,8 +185,36 @@ pub const KEYS: &[Key] = &[
         name: "capture_time",
         form: Form::Seconds,
         default: "300",
-        help: "what a capture has not looked at by then is left out and listed; 0: no limit",
+        help: "what a capture has not looked at by then is left out and listed, but at `turn begin`, which goes on in the background; 0: no limit",
         guard: Guard::Lower,
+    },
+    Key {
+        name: "watch",
+        form: Form::Choice(&["auto", "off"]),
+        default: "\"auto\"",
+        help: "`auto`: large workspaces get a watcher by themselves, which saves captures from looking at everything",
+        guard: Guard::Free,
+    },
+    Key {
+        name: "watch_from",
+        form: Form::Count,
+        default: "20000",
+        help: "files from which a workspace is large enough for a watcher",
+        guard: Guard::Free,
+    },
+    Key {
+        name: "watch_idle",
+        form: Form::Seconds,
+        default: "3600",
+        help: "a watcher that nobody asked for so long ends by itself",
+        guard: Guard::Free,
+    },
+    Key {
+        name: "prompt_time",
+        form: Form::Int,
+        default: "50",
+        help: "milliseconds that an agent's hook captures at a prompt; a capture that takes longer goes on in the background, while tools wait at the gate",
+        guard: Guard::Free,
     },
     Key {
         name: "gate_timeout",
@@ -200,6 +228,13 @@ pub const KEYS: &[Key] = &[
         form: Form::Int,
         default: "0",
         help: "threads of a capture; 0: one per core",
+        guard: Guard::Free,
+    },
+    Key {
+        name: "seed",
+        form: Form::Bool,
+        default: "true",
+        help: "take contents that git's index proves unchanged from the folder's own repository, whose packs are linked (else copied), instead of reading the files",
         guard: Guard::Free,
     },
     Key {
@@ -234,7 +269,7 @@ pub const KEYS: &[Key] = &[
         name: "retention.rows",
         form: Form::Count,
         default: "100",
-        help: "automatic rows kept per session; its first row, pinned, manual, safety and `forensic` ones do not count",
+        help: "automatic rows kept per session, windows of tools going with their turns; its first row, pinned, manual, safety and `forensic` ones do not count",
         guard: Guard::Lower,
     },
     Key {
@@ -243,6 +278,13 @@ pub const KEYS: &[Key] = &[
         default: "false",
         help: "allow a store on a network file system",
         guard: Guard::Words(&["true"]),
+    },
+    Key {
+        name: "windows_names",
+        form: Form::Choice(&["auto", "keep", "leave-out"]),
+        default: "\"auto\"",
+        help: "names that Windows takes for devices (`NUL`, `com1.txt`): `auto` leaves them out on Windows only",
+        guard: Guard::Words(&["leave-out"]),
     },
 ];
 

@@ -13,11 +13,13 @@ use serde::Serialize;
 
 use crate::error::{Code, Error, Result};
 
+mod beside;
 mod keys;
 mod value;
 
 use value::check;
 
+pub use beside::Beside;
 pub use keys::{Form, Guard, KEYS, Key, env_name, key};
 pub use value::{Value, parse_bytes, parse_value, show_bytes};
 
@@ -76,6 +78,40 @@ pub struct Sources {
     pub trusted: Vec<String>,
 }
 
+/// Larger files are no settings and no rules that a person trusts.
+const MAX_FILE: u64 = 16 << 20;
+
+/// Reads a file that somebody else may have put there: never waits for a pipe, and never reads without an end. Links are
+/// followed. `None` where there is none.
+///
+/// # Errors
+/// It is no regular file, is larger than 16 MiB, or cannot be read.
+pub fn read_file(path: &Path) -> std::io::Result<Option<Vec<u8>>> {
+    use std::{io::Read, os::unix::fs::OpenOptionsExt};
+    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
+    let flags = i32::try_from(flags.bits()).unwrap_or(0);
+    let checked = |m: std::fs::Metadata| match m.is_file() {
+        true => Ok(()),
+        false => Err(std::io::Error::other("not a regular file")),
+    };
+    // Looked at first: to open a device may already do something.
+    let file = match std::fs::metadata(path)
+        .and_then(checked)
+        .and_then(|()| std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path))
+    {
+        Ok(file) => file,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    checked(file.metadata()?)?;
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > MAX_FILE {
+        true => Err(std::io::Error::other("larger than 16 MiB")),
+        false => Ok(Some(bytes)),
+    }
+}
+
 /// SHA-1 hex of some bytes: names a content, guards nothing against forgery by its owner.
 pub fn digest(bytes: &[u8]) -> String {
     let mut h = gix_hash::hasher(gix_hash::Kind::Sha1);
@@ -118,9 +154,9 @@ impl Settings {
     }
 
     fn layer(&mut self, path: &Path, source: Source, trusted: &[String]) {
-        let bytes = match std::fs::read(path) {
-            Ok(b) => b,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return,
+        let bytes = match read_file(path) {
+            Ok(Some(b)) => b,
+            Ok(None) => return,
             Err(e) => {
                 self.warnings.push(format!("{}: {e}; its settings are not used", path.display()));
                 return;
@@ -259,13 +295,16 @@ fn flatten(t: &toml::Table, prefix: &str) -> Vec<String> {
 pub fn set(path: &Path, name: &str, text: &str) -> Result<()> {
     let k = key(name)?;
     let (_, raw) = parse_value(k, text)?;
-    let mut table = match std::fs::read_to_string(path) {
-        Ok(t) => t.parse::<toml::Table>().map_err(|e| {
+    let text = read_file(path).and_then(|bytes| {
+        bytes.map(String::from_utf8).transpose().map_err(|_| std::io::Error::other("not text"))
+    });
+    let mut table = match text {
+        Ok(Some(t)) => t.parse::<toml::Table>().map_err(|e| {
             Error::new(Code::BadSetting, format!("{}: {}", path.display(), e.message()))
                 .at(path)
                 .hint("repair the file first; it was not changed")
         })?,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => toml::Table::new(),
+        Ok(None) => toml::Table::new(),
         Err(e) => return Err(Error::io(path, e)),
     };
     let parts: Vec<&str> = name.split('.').collect();
@@ -285,20 +324,12 @@ pub fn set(path: &Path, name: &str, text: &str) -> Result<()> {
 
 /// Temporary beside, sync, rename.
 pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
-    use std::{io::Write, os::unix::fs::OpenOptionsExt};
+    use std::io::Write;
     let dir = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(dir).map_err(|e| Error::io(dir, e))?;
-    let tmp = dir.join(format!(".backstitch-tmp-{}", crate::record::new_id(crate::record::now_ms())));
-    let result = (|| {
-        let mut f = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&tmp)?;
-        f.write_all(bytes)?;
-        f.sync_all()?;
-        std::fs::rename(&tmp, path)
-    })();
-    result.map_err(|e| {
-        let _ = std::fs::remove_file(&tmp);
-        Error::io(path, e)
-    })
+    let mut temporary = Beside::new(dir, 0o600).map_err(|e| Error::io(path, e))?;
+    let written = temporary.file.write_all(bytes).and_then(|()| temporary.place(path));
+    written.map_err(|e| Error::io(path, e))
 }
 
 #[cfg(test)]

@@ -5,7 +5,10 @@ use std::fs;
 use backstitch::{blame::Blame, error::Code, history::By, session::ToolOptions, workspace::Control};
 use bstr::ByteSlice;
 
-use crate::{sessions::Agent, world::World};
+use crate::{
+    sessions::{Agent, overlapping},
+    world::World,
+};
 
 /// `outside`, `s/1 write`, `s/1 bash (helper)`, `restore`, `a or b`.
 fn said(by: &By) -> String {
@@ -89,9 +92,7 @@ fn r18_renames_are_followed() {
     w.write("a", text(6));
     w.checkpoint();
     let s = Agent { w: &w, id: "s" };
-    s.begin("k1");
-    s.write("c1", "a", &text(7));
-    s.end();
+    s.turn("k1", "a", &text(7));
     fs::create_dir(w.path("d")).unwrap();
     fs::rename(w.path("a"), w.path("d/b")).unwrap();
     w.checkpoint();
@@ -127,9 +128,7 @@ fn r18_what_an_operation_brings_back_stays_its_writers() {
     let w = World::new();
     w.write("f", "1\n2\n3\n");
     let s = Agent { w: &w, id: "s" };
-    s.begin("k1");
-    s.write("c1", "f", "1\nagent\n3\n");
-    s.end();
+    s.turn("k1", "f", "1\nagent\n3\n");
     let c = w.find("s/turn:1").unwrap();
     w.write("f", "all\nnew\n");
     w.checkpoint();
@@ -147,20 +146,8 @@ fn r18_what_an_operation_brings_back_stays_its_writers() {
 #[test]
 fn r14_r36_sessions_beside_each_other() {
     let w = World::new();
-    for n in ["named", "both", "open"] {
-        w.write(n, "0\n");
-    }
-    let (a, b) = (Agent { w: &w, id: "a" }, Agent { w: &w, id: "b" });
-    a.begin("a1");
-    b.begin("b1");
-    a.tool(true, "sh", &[]);
-    b.tool(true, "w", &["named"]);
-    b.tool(true, "sh2", &[]);
-    w.write("named", "by b\n");
-    w.write("both", "by one of them\n");
-    b.tool(false, "sh2", &[]);
-    b.tool(false, "w", &["named"]);
-    a.tool(false, "sh", &[]);
+    w.write("open", "0\n");
+    let (a, b) = overlapping(&w);
     assert_eq!(blame(&w, "named"), ["by b: b/1 write"]);
     assert_eq!(blame(&w, "both"), ["by one of them: a or b"]);
     b.end();

@@ -8,7 +8,7 @@ use backstitch::{
     restore,
     workspace::Control,
 };
-use backstitch_testkit::{Compare, privilege};
+use backstitch_testkit::{Compare, generate::noise, privilege};
 
 use crate::world::{World, action, same};
 
@@ -402,7 +402,7 @@ fn s3_45_a_named_file_brings_the_folders_above_it() {
 fn r11_a_named_path_that_was_left_out_then_is_no_success() {
     let mut w = World::new();
     w.set("BACKSTITCH_LIMITS_NEW_FILE", "1KiB");
-    let noise: Vec<u8> = (0..40_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let noise = noise(40_000, 1);
     w.write("model.bin", &noise);
     w.write("a", "1");
     let c = w.checkpoint();
@@ -416,6 +416,47 @@ fn r11_a_named_path_that_was_left_out_then_is_no_success() {
         o.items
     );
     assert_eq!(fs::read(w.path("model.bin")).unwrap(), noise);
+    // The same, where it was not named and would be covered today: what should be there is not known.
+    w.write("model.bin", "small");
+    let o = w.restore(&c);
+    assert_eq!(
+        (action(&o, "model.bin").as_deref(), o.partial),
+        (Some("keep:not-covered-then:limit"), true),
+        "{:?}",
+        o.items
+    );
+    assert_eq!(w.read("model.bin"), "small");
+}
+
+#[test]
+fn r11_what_came_since_and_is_too_large_stays_and_is_named() {
+    let mut w = World::new();
+    w.set("BACKSTITCH_LIMITS_NEW_FILE", "1KiB");
+    w.write("a", "1");
+    w.write("gone/b", "1");
+    let c = w.checkpoint();
+    let noise = noise(40_000, 1);
+    w.write("model.bin", &noise);
+    w.write("new/model.bin", &noise);
+    w.write("new/small", "1");
+    fs::remove_dir_all(w.path("gone")).unwrap();
+    w.write("gone", &noise);
+    let preview = w
+        .restore_with(&c, restore::Options { dry_run: true, no_delete: true, ..Default::default() })
+        .unwrap();
+    assert!(preview.partial, "{:?}", preview.items);
+    let o = w.restore(&c);
+    for path in ["model.bin", "new/model.bin"] {
+        assert_eq!(action(&o, path).as_deref(), Some("keep:limit"), "{:?}", o.items);
+        assert_eq!(fs::read(w.path(path)).unwrap(), noise);
+    }
+    // What the target holds there is put back, and the safety row has what it replaced.
+    assert_eq!((w.read("gone/b"), w.exists("new/small"), o.partial), ("1".into(), false, true));
+    w.undo().unwrap();
+    assert_eq!(fs::read(w.path("gone")).unwrap(), noise);
+    // Elsewhere it is nobody's business.
+    let o = w.restore_with(&c, restore::Options { paths: vec!["a".into()], ..Default::default() }).unwrap();
+    assert!(!o.partial && o.items.is_empty(), "{:?}", o.items);
 }
 
 #[test]

@@ -420,6 +420,22 @@ fn r117_unreadable_files_as_an_ordinary_user() {
 }
 
 #[test]
+fn r117_what_came_into_a_folder_that_cannot_be_read_is_no_success() {
+    require!(privilege::is_root(), "needs root to become somebody else");
+    let w = World::new();
+    w.write("ok", "1");
+    fs::create_dir(w.path("empty")).unwrap();
+    fs::set_permissions(w.dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    shell(&w.root(), &format!("chown -R {0}:{0} .", privilege::OTHER));
+    let c = privilege::run_as(privilege::OTHER, || w.checkpoint()).unwrap();
+    w.write("empty/since", "nobody knows of it");
+    w.chmod("empty", 0o000);
+    let o = privilege::run_as(privilege::OTHER, || w.restore(&c)).unwrap();
+    assert!(o.partial, "{:?}", items(&o));
+    assert_eq!(w.read("empty/since"), "nobody knows of it");
+}
+
+#[test]
 fn r120_dirty_submodule_links_to_folders_and_a_trailing_slash() {
     let w = World::new();
     let library = w.dir.path().canonicalize().unwrap().join("library");

@@ -300,7 +300,7 @@ fn r122_hostile_ids() {
     for id in ["../../x", "", "x", "0000000000000000/../y", "abcdefgh12345678"] {
         let git_dir = d.w.git_dir();
         let name = format!("{}{}", backstitch::record::CHECKPOINTS, d.row.record.id);
-        let mut record = d.row.record.clone();
+        let mut record = backstitch::record::Record::clone(&d.row.record);
         record.id = id.to_owned();
         let mut commit =
             format!("tree {}\nauthor x <x@x> 1 +0000\ncommitter x <x@x> 1 +0000\n\n", d.row.tree)

@@ -19,9 +19,7 @@ fn r127_a_plan_writes_nothing_and_is_applied_by_its_digest() {
     let w = World::new();
     w.write("f", "0");
     let s = Agent { w: &w, id: "s" };
-    s.begin("k1");
-    s.write("c1", "f", "1");
-    s.end();
+    s.turn("k1", "f", "1");
     let c = w.find("@~1").unwrap();
     let before = w.model();
     let seen = w.restore_with(&c, restore::Options { dry_run: true, ..Default::default() }).unwrap();
@@ -115,9 +113,7 @@ fn r37_every_commit_of_a_turn_and_every_turn_has_its_row() {
     }
     s.end();
     for n in 4..=5 {
-        s.begin(&format!("k{n}"));
-        s.write("c1", "a", &format!("{n}"));
-        s.end();
+        s.turn(&format!("k{n}"), "a", &format!("{n}"));
     }
     let rows = w.open().rows().unwrap();
     let text = |c: &Checkpoint| {

@@ -5,13 +5,17 @@ use std::{fs, sync::atomic::AtomicBool};
 use backstitch::{
     checkpoint,
     error::Code,
-    record::State,
+    record::{Kind, State},
+    rewind,
+    session::TurnOptions,
     workspace::{Control, Workspace},
 };
 use backstitch_testkit::{Compare, Git, privilege};
 
 use crate::{
     cases_k1::open_to_all,
+    sessions::Agent,
+    support::{checkpoint_at, open_at, restore_at},
     world::{World, same},
 };
 
@@ -54,6 +58,89 @@ fn r28_a_store_that_cannot_be_written_is_an_error_and_the_rows_stay_readable() {
     .unwrap();
     assert_eq!(bytes, b"1");
     lock_down(&store, 0o700, 0o600);
+}
+
+#[test]
+fn r25_a_turn_whose_capture_fails_says_so_and_offers_nothing() {
+    if !privilege::is_root() {
+        return backstitch_testkit::skip::skip("r25", "needs root to drop its user id");
+    }
+    let w = World::new();
+    w.write(".gitignore", "");
+    w.write("a", "1");
+    open_to_all(&w);
+    let s = Agent { w: &w, id: "s" };
+    let turn = |key: &str, text: Option<&str>| {
+        privilege::run_as(65534, || {
+            s.begin(key);
+            text.into_iter().for_each(|t| w.write("a", t));
+            s.end();
+        })
+        .unwrap();
+    };
+    turn("k1", None);
+    // Rules that cannot be read: nothing can be recorded without guessing.
+    w.chmod(".gitignore", 0o000);
+    turn("k2", Some("2"));
+    w.chmod(".gitignore", 0o644);
+    turn("k3", Some("3"));
+    let rows = w.open().rows().unwrap();
+    let of = |turn| rows.all.iter().filter(move |c| c.record.turn == Some(turn)).collect::<Vec<_>>();
+    assert!(of(1).iter().chain(&of(3)).all(|c| c.record.state == State::Complete));
+    let failed = of(2);
+    assert_eq!(failed.iter().map(|c| c.record.kind).collect::<Vec<_>>(), [Kind::Prompt, Kind::Turn]);
+    for c in failed {
+        let why = c.record.reason.as_deref().unwrap();
+        assert!(
+            c.record.state == State::Gap && why.contains("no checkpoint") && why.contains(".gitignore"),
+            "{why}"
+        );
+        assert!(!c.record.is_restorable());
+        let v = backstitch::view::checkpoint(&w.open(), c);
+        assert_eq!((&v["state"], &v["restorable"]), (&"gap".into(), &false.into()));
+        assert_eq!(v["tree"].as_str().unwrap().len(), 40, "no empty id");
+        assert_eq!(w.restore_with(c, Default::default()).unwrap_err().code.exit(), 5);
+    }
+    // The turns around it are as ever; of the one without checkpoints nothing is claimed.
+    let rewind = |n: &str| {
+        let o = rewind::Options { to: n.into(), session: Some("s".into()), ..Default::default() };
+        w.open().rewind(&o, &Control::default()).unwrap()
+    };
+    rewind("3");
+    assert_eq!(w.read("a"), "2");
+    let o = rewind("2");
+    assert_eq!(
+        (w.read("a").as_str(), o.operation.is_some() && !o.items.is_empty() && !o.partial),
+        ("2", false)
+    );
+    // A store that takes no row at all is an error, as ever.
+    let store = w.open().store_dir().to_owned();
+    lock_down(&store, 0o500, 0o400);
+    let o = TurnOptions { session: "s".into(), key: Some("k4".into()), ..Default::default() };
+    let e = privilege::run_as(65534, || w.open().turn_begin(&o, &Control::default()).map(|_| ()));
+    assert!(e.unwrap().is_err());
+    lock_down(&store, 0o700, 0o600);
+}
+
+#[test]
+fn r32_a_path_with_a_drive_letter_and_mixed_case_keeps_its_rows() {
+    for name in ["C:", "C:\\Users\\Me\\Work", "c:", "MiXeD Case"] {
+        let w = World::new();
+        let dir = w.path(name);
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("a"), "1").unwrap();
+        let c = checkpoint_at(&w, &dir);
+        fs::write(dir.join("a"), "2").unwrap();
+        // Each of these opens anew, as another process would.
+        let listed: Vec<String> =
+            open_at(&w, &dir).rows().unwrap().all.iter().map(|c| c.record.id.clone()).collect();
+        assert_eq!(listed, [c.record.id.as_str()], "{name}");
+        assert!(!restore_at(&w, &dir, &c).unwrap().partial);
+        assert_eq!(fs::read_to_string(dir.join("a")).unwrap(), "1");
+        // The other spelling is another folder here.
+        let other = w.path(&name.to_lowercase());
+        assert_eq!(open_at(&w, &other).has_store(), other == dir, "{name}");
+    }
 }
 
 fn lock_down(dir: &std::path::Path, d: u32, f: u32) {
@@ -303,4 +390,30 @@ fn store_is_accepted_by_stock_git_and_checks_out() {
         &Compare::as_git(),
         "stock checkout",
     );
+}
+
+#[test]
+fn r64_each_of_fifty_steps_reads_what_it_changed() {
+    let w = World::new();
+    for i in 0..5000 {
+        let dir = w.path(&format!("d{}", i % 100));
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join(format!("f{i}")), format!("{i}")).unwrap();
+    }
+    w.checkpoint();
+    // Settles what was too young to be trusted.
+    w.checkpoint();
+    let mut read = 0;
+    for n in 0..50 {
+        w.write(&format!("d{}/f{}", n % 100, n), format!("step {n}"));
+        let o = w.record(checkpoint::Options::default()).unwrap();
+        assert_eq!(o.checkpoint.unwrap().record.summary.modified, 1);
+        read += o.read.0;
+    }
+    // What a step wrote may still be too young in the next ones.
+    assert!((50..=200).contains(&read), "{read} files were read for 50 edits");
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let peak = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap();
+    let peak: u64 = peak.split_whitespace().next().unwrap().parse().unwrap();
+    assert!(peak < 200 << 10, "{peak} KiB at most");
 }

@@ -1,9 +1,20 @@
 //! K4: the store stays small, and a full disk takes nothing with it.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::Path,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+};
 
-use backstitch::{checkpoint, error::Code, record::State, restore};
-use backstitch_testkit::{Compare, privilege, privilege::Tmpfs};
+use backstitch::{
+    checkpoint,
+    error::Code,
+    prune,
+    record::{self, State},
+    restore,
+    workspace::Control,
+};
+use backstitch_testkit::{Compare, generate::noise, privilege, privilege::Tmpfs};
 
 use crate::{
     cases_k1::open_to_all,
@@ -11,18 +22,6 @@ use crate::{
     support::{git, open_at, repository, untouched},
     world::{World, everything_below},
 };
-
-fn noise(seed: u32, len: usize) -> Vec<u8> {
-    let mut x = seed.wrapping_mul(2_654_435_761) | 1;
-    (0..len)
-        .map(|_| {
-            x ^= x << 13;
-            x ^= x >> 17;
-            x ^= x << 5;
-            (x >> 11) as u8
-        })
-        .collect()
-}
 
 /// Bytes of all files.
 fn bytes(dir: &Path) -> u64 {
@@ -41,7 +40,7 @@ fn bytes(dir: &Path) -> u64 {
 fn r47_ten_sessions_on_one_tree_share_one_copy() {
     let w = World::new();
     for i in 0..8 {
-        w.write(&format!("d{i}/f"), noise(i, 400_000));
+        w.write(&format!("d{i}/f"), noise(400_000, i));
     }
     w.checkpoint();
     let one = bytes(w.open().store_dir());
@@ -59,15 +58,15 @@ fn r47_ten_sessions_on_one_tree_share_one_copy() {
 #[test]
 fn r51_a_database_that_changes_each_turn_adds_nothing_to_the_users_repository() {
     let w = World::new();
-    w.write("db", noise(1, 2_000_000));
+    w.write("db", noise(2_000_000, 1));
     git(&w.root(), &["init", "-q"]);
     let before = everything_below(&w.path(".git"));
     let s = Agent { w: &w, id: "s" };
-    for n in 0..20u32 {
+    for n in 0..20u64 {
         s.begin(&format!("k{n}"));
         s.shell(&format!("c{n}"), || {
             let mut page = fs::read(w.path("db")).unwrap();
-            page[4096 * n as usize..][..4096].copy_from_slice(&noise(n + 9, 4096));
+            page[4096 * n as usize..][..4096].copy_from_slice(&noise(4096, n + 9));
             fs::write(w.path("db"), page).unwrap();
         });
         s.end();
@@ -82,7 +81,7 @@ fn r52_a_folder_that_always_fails_is_one_line_each_time_and_leaves_nothing_behin
     }
     let w = World::new();
     w.write("a", "0");
-    w.write("shut/huge", noise(1, 100_000));
+    w.write("shut/huge", noise(100_000, 1));
     repository(&w.root());
     open_to_all(&w);
     w.chmod("shut", 0o000);
@@ -132,7 +131,7 @@ fn r55_a_full_disk_takes_nothing_with_it() {
     let mut w = World::new();
     w.surroundings.store_base = disk.path().join("data");
     w.write("a", "one");
-    w.write("big", noise(1, 300_000));
+    w.write("big", noise(300_000, 1));
     let c = w.checkpoint();
     w.open().set_enabled(true).unwrap();
     w.write("a", "two");
@@ -141,7 +140,7 @@ fn r55_a_full_disk_takes_nothing_with_it() {
     while std::io::Write::write_all(&mut file, &[7; 4096]).is_ok() {}
     drop(file);
     let before = w.model();
-    w.write("big", noise(2, 300_000));
+    w.write("big", noise(300_000, 2));
     let full = w.model();
     for _ in 0..2 {
         let e = w.record(checkpoint::Options::default()).unwrap_err();
@@ -157,9 +156,83 @@ fn r55_a_full_disk_takes_nothing_with_it() {
         ws.status().unwrap();
     }
     fs::remove_file(hog).unwrap();
-    w.write("big", noise(1, 300_000));
+    w.write("big", noise(300_000, 1));
     assert_eq!(w.read("a"), "two", "{} entries", before.entries.len());
     w.restore(&c);
     assert_eq!(w.read("a"), "one");
+    w.check_store();
+}
+
+#[test]
+fn r43_collections_that_are_cut_off_leave_nothing_behind() {
+    let w = World::new();
+    let mut rows = Vec::new();
+    for n in 0..12 {
+        w.write("big", noise(200_000, n));
+        w.write(&format!("d{n}/f"), noise(20_000, 100 + n));
+        rows.push(w.checkpoint());
+    }
+    w.open().delete(&rows[..10].iter().collect::<Vec<_>>()).unwrap();
+    let ws = w.open();
+    let stop = AtomicBool::new(false);
+    // Each attempt ends a little later than the one before.
+    let attempt = |calls: usize| {
+        stop.store(false, Ordering::Relaxed);
+        let seen = AtomicUsize::new(0);
+        let progress = |_: &str, _: u64, _: u64| {
+            if seen.fetch_add(1, Ordering::Relaxed) == calls {
+                stop.store(true, Ordering::Relaxed);
+            }
+        };
+        ws.gc(false, &Control { interrupt: &stop, progress: &progress }).map(|_| ())
+    };
+    let before = bytes(ws.store_dir());
+    let mut cut = 0;
+    for n in 0..10 {
+        let Err(e) = attempt(n) else { break };
+        assert_eq!(e.code, Code::Interrupted);
+        cut += 1;
+        let now = bytes(ws.store_dir());
+        assert!(now <= before + 4096, "attempt {n}: {now} bytes of {before}");
+    }
+    assert!(cut > 0, "none was cut off");
+    // The next one that is let is as good as the first.
+    let done = ws.gc(false, &Control::default()).unwrap();
+    assert!(!done.is_partial());
+    assert!(bytes(ws.store_dir()) * 2 < before);
+    w.restore(&rows[11]);
+    w.check_store();
+}
+
+#[test]
+fn r59_what_branches_do_is_nothing_to_retention() {
+    let w = World::new();
+    w.write("a", "0");
+    repository(&w.root());
+    let mut ids = Vec::new();
+    let mut row = || ids.push(w.checkpoint().record.id.clone());
+    row();
+    for words in [
+        &["checkout", "-q", "-b", "work"][..],
+        &["branch", "-m", "work", "renamed"],
+        &["checkout", "-q", "--detach"],
+        &["branch", "-D", "renamed"],
+        &["checkout", "-q", "-b", "work"],
+    ] {
+        git(&w.root(), words);
+        w.write("a", words.join(" "));
+        row();
+        git(&w.root(), &["commit", "-qam", "step"]);
+        row();
+    }
+    let s = Agent { w: &w, id: "s" };
+    ids.push(s.begin("k").record.id.clone());
+    ids.push(s.end().unwrap().record.id.clone());
+    let young = record::now_ms() + 29 * 86_400_000;
+    let o = prune::Options { now_ms: Some(young), ..Default::default() };
+    w.open().prune(&o, &Control::default()).unwrap();
+    w.open().gc(false, &Control::default()).unwrap();
+    let left: Vec<String> = w.open().rows().unwrap().all.iter().map(|c| c.record.id.clone()).collect();
+    assert_eq!(left, ids);
     w.check_store();
 }

@@ -282,3 +282,35 @@ fn r89_checkpoints_are_found_from_above_and_below() {
     restore_at(&w, &w.path("p"), &p).unwrap();
     assert_eq!(w.read("p/q/r/f"), "1");
 }
+
+#[test]
+fn r86_other_slashes_and_links_are_one_identity() {
+    let w = World::new();
+    w.write("a", "1");
+    let root = w.root();
+    let link = w.dir.path().join("junction");
+    symlink(&root, &link).unwrap();
+    let text = root.to_str().unwrap().to_owned();
+    let mut rows = Vec::new();
+    for spelled in [
+        text.clone(),
+        format!("{text}/"),
+        format!("{text}//"),
+        format!("/{text}/./"),
+        text.replace('/', "//"),
+        format!("{text}/../w"),
+        format!("{}/", link.display()),
+    ] {
+        w.write("a", &spelled);
+        let c = checkpoint_at(&w, spelled.as_ref());
+        rows.push((spelled, c));
+    }
+    assert_eq!(backstitch::workspace::stores(&w.surroundings.store_base).len(), 1);
+    // Each row is good from another spelling.
+    let doors: Vec<&String> = rows.iter().map(|(s, _)| s).rev().collect();
+    for ((spelled, c), door) in rows.iter().zip(doors) {
+        assert_eq!(open_at(&w, door.as_ref()).root(), root, "{door}");
+        restore_at(&w, door.as_ref(), c).unwrap();
+        assert_eq!(w.read("a"), *spelled, "from {door}");
+    }
+}

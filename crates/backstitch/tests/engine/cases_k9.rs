@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     fs,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Read},
     os::unix::fs::{FileExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
@@ -17,7 +17,7 @@ use backstitch::{
     restore,
     workspace::{Control, Workspace},
 };
-use backstitch_testkit::{Git, TreeModel, privilege::Tmpfs};
+use backstitch_testkit::{Git, TreeModel, generate::noise, privilege::Tmpfs};
 
 use crate::{
     support::{Stop, ids, items, lines, no_litter, open_at, process, rev, untouched, world_at},
@@ -41,7 +41,11 @@ fn r101_many_processes_on_one_store_and_two_that_are_killed() {
         let mut line = Vec::new();
         while lines(&line).is_empty() {
             line.clear();
-            assert!(out.read_until(b'\n', &mut line).unwrap() > 0, "the victim ended by itself");
+            if out.read_until(b'\n', &mut line).unwrap() == 0 {
+                let mut why = String::new();
+                v.stderr.take().unwrap().read_to_string(&mut why).unwrap();
+                panic!("the victim ended by itself: {why}");
+            }
         }
         told.extend(lines(&line));
         v.kill().unwrap();
@@ -278,15 +282,7 @@ fn r104_a_full_disk_puts_everything_back() {
         return;
     };
     let w = world_at(disk.path());
-    let noise = |seed: u8| -> Vec<u8> {
-        let mut x = u32::from(seed) + 1;
-        (0..900_000)
-            .map(|_| {
-                x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                (x >> 24) as u8
-            })
-            .collect()
-    };
+    let noise = |seed: u64| noise(900_000, seed);
     for i in 0..3 {
         w.write(&format!("f{i}"), noise(i));
     }
@@ -299,7 +295,7 @@ fn r104_a_full_disk_puts_everything_back() {
     w.write("hog2", noise(10));
     let before = w.model();
     let e = w.restore_with(&c, restore::Options::default()).unwrap_err();
-    assert_eq!(e.code, Code::OverBudget, "{e}");
+    assert_eq!(e.code, Code::Io, "{e}");
     same(&before, &w.model(), "as before the restore");
     no_litter(&w.model());
     fs::remove_file(w.path("hog")).unwrap();
@@ -473,6 +469,29 @@ fn r103_a_store_without_its_repository_is_never_an_empty_one() {
 }
 
 #[test]
+fn r103_a_store_that_lost_all_its_refs_says_so_and_lists_its_rows_again() {
+    let w = World::new();
+    w.write("a", "1");
+    let first = w.checkpoint();
+    w.write("a", "2");
+    let second = w.checkpoint();
+    fs::remove_dir_all(w.git_dir().join("refs")).unwrap();
+    let _ = fs::remove_file(w.git_dir().join("packed-refs"));
+    let ws = w.open();
+    assert!(ws.rows().unwrap().all.is_empty());
+    let told = ws.verify(false, &Control::default()).unwrap();
+    assert_eq!(told["ok"], false, "{told}");
+    assert_eq!(told["rows_damaged"].as_array().unwrap().len(), 2, "{told}");
+    let told = ws.verify(true, &Control::default()).unwrap();
+    assert_eq!((&told["ok"], &told["checkpoints"]), (&true.into(), &2.into()), "{told}");
+    let ids: Vec<String> = ws.rows().unwrap().all.into_iter().map(|c| c.record.id.clone()).collect();
+    assert_eq!(ids, [first.record.id.clone(), second.record.id.clone()]);
+    w.restore(&first);
+    assert_eq!(w.read("a"), "1");
+    w.check_store();
+}
+
+#[test]
 fn r105_a_row_never_stands_on_objects_that_are_gone() {
     let w = World::new();
     for i in 0..20 {
@@ -506,4 +525,93 @@ fn r01_rules_of_today_are_those_on_the_disk_also_for_named_paths() {
         assert!(o.items.iter().all(|i| !i.action.changes()), "{p}: {:?}", o.items);
     }
     assert!(w.exists("new/big") && w.exists(".env"));
+}
+
+#[test]
+fn r102_of_two_collections_one_works_and_the_other_leaves_it_to_it() {
+    let w = World::new();
+    w.write("a", "1");
+    w.checkpoint();
+    let ws = w.open();
+    let held = ws.store().unwrap().lock_exclusive("collect", std::time::Duration::from_secs(10)).unwrap();
+    assert!(w.open().maintain(&Control::default()).unwrap().is_none(), "no error, and no second one");
+    // Turns go on beside it.
+    let s = crate::sessions::Agent { w: &w, id: "s" };
+    s.begin("k");
+    w.write("a", "2");
+    assert!(s.end().is_some());
+    drop(held);
+    // Many at once: each ends well, whoever of them did it.
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (0..4)
+            .map(|n| {
+                let w = &w;
+                scope.spawn(move || match n % 2 {
+                    0 => w.open().maintain(&Control::default()).map(|_| ()),
+                    _ => w.open().gc(false, &Control::default()).map(|_| ()),
+                })
+            })
+            .collect();
+        all.into_iter().for_each(|t| t.join().unwrap().unwrap());
+    });
+    w.check_store();
+}
+
+#[test]
+fn r43_the_temporary_of_a_journal_does_not_outlive_the_next_command() {
+    let w = World::new();
+    w.write("a", "1");
+    let c = w.checkpoint();
+    let journal = w.open().store().unwrap().journal_dir();
+    // As an operation leaves it that dies while it writes its journal.
+    fs::write(journal.join("operation.new"), "{").unwrap();
+    w.open();
+    assert_eq!(fs::read_dir(&journal).unwrap().count(), 0);
+    // Not while its writer is at work.
+    let at_work = w.open();
+    let lock = at_work.lock_operation().unwrap();
+    fs::write(journal.join("operation.new"), "{").unwrap();
+    w.open();
+    assert_eq!(fs::read_dir(&journal).unwrap().count(), 1);
+    drop(lock);
+    w.write("a", "2");
+    w.restore(&c);
+    assert_eq!(fs::read_dir(&journal).unwrap().count(), 0);
+}
+
+#[test]
+fn r101_the_next_new_file_beside_another_removes_those_of_dead_processes_and_no_others() {
+    use backstitch::settings::Beside;
+    let dir = tempfile::tempdir().unwrap();
+    let names = || {
+        let mut all: Vec<String> = fs::read_dir(dir.path())
+            .unwrap()
+            .map(|e| e.unwrap().file_name().to_string_lossy().into_owned())
+            .collect();
+        all.sort();
+        all
+    };
+    for name in [".backstitch-tmp-01m8qsak5a59d0vb", ".backstitch-tmp-01m8qsak5a59d0vb-x1", "other"] {
+        fs::write(dir.path().join(name), "left").unwrap();
+    }
+    let alive = Beside::new(dir.path(), 0o600).unwrap();
+    let second = Beside::new(dir.path(), 0o600).unwrap();
+    assert_eq!(names().len(), 4, "{:?}", names());
+    second.place(&dir.path().join("target")).unwrap();
+    drop(alive);
+    assert_eq!(names(), [".backstitch-tmp-01m8qsak5a59d0vb-x1", "other", "target"]);
+}
+
+#[test]
+fn r29_a_store_in_the_making_is_no_damaged_one() {
+    let w = World::new();
+    w.write("a", "1");
+    w.checkpoint();
+    let store = w.open().store_dir().to_owned();
+    fs::remove_file(store.join("manifest.json")).unwrap();
+    assert!(w.open().recovered.is_some(), "it holds a checkpoint");
+    // The same without any: another process makes it right now.
+    fs::remove_file(store.join("manifest.json")).unwrap();
+    fs::remove_dir_all(store.join("git/refs/backstitch")).unwrap();
+    assert_eq!(w.open().recovered, None);
 }

@@ -187,7 +187,7 @@ fn a_capture_whose_time_is_over_is_partial_and_says_so() {
     w.write("a", "0");
     w.write("d/b", "0");
     let now = std::time::Instant::now();
-    let o = checkpoint::Options { deadline: Some(now), ..Default::default() };
+    let o = checkpoint::Options { time: checkpoint::Time::Until(now), ..Default::default() };
     let c = w.record(o).unwrap().checkpoint.unwrap();
     assert_eq!(c.record.state, State::Partial);
     assert!(skips(&w, &c).iter().any(|(_, r)| r == "time"), "{:?}", skips(&w, &c));

@@ -374,3 +374,47 @@ fn a_file_outside_the_workspace_is_forgotten_by_its_absolute_path() {
     assert_eq!(fs::read(&file).unwrap(), format!("{SECRET} changed").as_bytes());
     w.check_store();
 }
+
+#[test]
+fn a_later_touch_is_not_taken_for_the_first_that_was_forgotten() {
+    let w = World::new();
+    w.write(".gitignore", "out/\n");
+    let text = |p: &str, n: u32| format!("what {p} holds at {n}");
+    let paths = ["secret", "out/env", "a"];
+    paths.iter().for_each(|p| w.write(p, text(p, 0)));
+    let s = crate::sessions::Agent { w: &w, id: "s" };
+    let turn = |n: u32| {
+        s.begin(&format!("k{n}"));
+        for p in paths {
+            s.write(&format!("c{n}{p}"), p, &text(p, n));
+        }
+        s.end();
+    };
+    turn(1);
+    forget(&w, &["secret", "out/env"]);
+    turn(2);
+    let is = |n: [u32; 3]| assert_eq!(paths.map(|p| w.read(p)), [0, 1, 2].map(|i| text(paths[i], n[i])));
+    let before = w.open().rows().unwrap().all.iter().find(|c| c.record.turn == Some(1)).unwrap().clone();
+    w.restore(&before);
+    // What the first turn left is no state before it.
+    is([2, 2, 0]);
+    w.undo().unwrap();
+    let o = w.open().rewind(
+        &backstitch::rewind::Options { to: "1".into(), session: Some("s".into()), ..Default::default() },
+        &Control::default(),
+    );
+    let o = o.unwrap();
+    is([2, 2, 0]);
+    for p in ["secret", "out/env"] {
+        assert_eq!(action(&o, p).as_deref(), Some("keep:forgotten"), "{p}");
+    }
+    w.undo().unwrap();
+    // The turn after it knows its own beginning.
+    let o = w.open().rewind(
+        &backstitch::rewind::Options { to: "2".into(), session: Some("s".into()), ..Default::default() },
+        &Control::default(),
+    );
+    assert!(!o.unwrap().partial);
+    is([1, 1, 1]);
+    w.check_store();
+}

@@ -1,6 +1,7 @@
 //! The engine from its public API.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod back_to;
 mod blame;
 mod cases_k1;
 mod cases_k10;
@@ -15,15 +16,24 @@ mod cases_k8;
 mod cases_k9;
 mod flight;
 mod forgetting;
+mod hostile;
 mod hunks;
 mod merge;
+mod named;
+mod parked;
 mod privacy;
 mod property;
+mod pruning;
 mod retention;
+mod roots;
+mod sample;
+mod seeding;
 mod seeds;
 mod sessions;
 mod story;
 mod support;
+mod taken_back;
+mod together;
 mod traps;
 mod traps_history;
 mod windows;

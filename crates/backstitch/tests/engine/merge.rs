@@ -113,9 +113,7 @@ fn r133_what_nobody_touched_since_goes_back_exactly() {
     });
     s.end();
     let new = w.model();
-    s.begin("k2");
-    s.write("c2", "later", "kept");
-    s.end();
+    s.turn("k2", "later", "kept");
     let o = s.revert("1");
     assert!(!o.partial, "{:?}", items(&o));
     assert_eq!(w.read("later"), "kept");
@@ -257,13 +255,9 @@ fn what_the_user_did_between_two_turns_stays_in_a_merge() {
     let w = World::new();
     w.write("f", text(20, &[]));
     let s = Agent { w: &w, id: "s" };
-    s.begin("k1");
-    s.write("c", "f", &text(20, &[(3, "one")]));
-    s.end();
+    s.turn("k1", "f", &text(20, &[(3, "one")]));
     w.write("f", text(20, &[(3, "one"), (8, "mine")]));
-    s.begin("k2");
-    s.write("c", "f", &text(20, &[(3, "one"), (8, "mine"), (15, "two")]));
-    s.end();
+    s.turn("k2", "f", &text(20, &[(3, "one"), (8, "mine"), (15, "two")]));
     let o = s.rewind("1");
     assert_eq!(action(&o, "f").as_deref(), Some("conflict:changed-between"));
     let o = s.rewind_with("1", merge()).unwrap();

@@ -1,24 +1,18 @@
-//! What the policy lets go, and that nothing else goes.
+//! What the policy lets go, and that nothing else goes: rows as lists, without a store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use backstitch::{
-    checkpoint,
     operation::{OpKind, OpState, Operation},
-    prune, record,
     record::{Checkpoint, Kind, Retention},
     retention::{self, Facts, Policy, Why},
     session::SessionRecord,
-    undo,
-    workspace::Control,
 };
 use backstitch_store::Oid;
 use proptest::prelude::*;
 use serde_json::json;
 
-use crate::world::World;
-
-const DAY: i64 = 86_400_000;
+pub const DAY: i64 = 86_400_000;
 const NOW: i64 = 1_000 * DAY;
 
 /// A row as far as the policy looks at it.
@@ -48,7 +42,7 @@ fn rows(list: &[R]) -> Vec<Checkpoint> {
     list.iter()
         .enumerate()
         .map(|(n, r)| {
-            let record = serde_json::from_value(json!({
+            let record: backstitch::record::Record = serde_json::from_value(json!({
                 "v": 1, "id": id(n), "seq": n + 1, "kind": r.kind, "session": format!("s{}", r.session),
                 "turn": r.turn, "created_ms": NOW - r.age * DAY, "state": "complete", "unchanged": false,
                 "summary": {"added": 1, "modified": 0, "deleted": 0, "renamed": 0}, "files": 1, "skipped_total": 0,
@@ -56,7 +50,7 @@ fn rows(list: &[R]) -> Vec<Checkpoint> {
                 "incarnation": {"dev": 1, "ino": 1}, "written": 0,
             }))
             .unwrap();
-            Checkpoint { record, commit: null, tree: null }
+            Checkpoint { record: record.into(), commit: null, tree: null }
         })
         .collect()
 }
@@ -95,7 +89,7 @@ fn ids(list: &[(usize, Why)]) -> Vec<usize> {
     list.iter().map(|(n, _)| *n).collect()
 }
 
-const P: Policy = Policy { days: 30, short_days: 7, rows: 100 };
+pub const P: Policy = Policy { days: 30, short_days: 7, rows: 100 };
 
 #[test]
 fn s0_67_at_most_a_hundred_automatic_rows_the_oldest_go_first() {
@@ -125,6 +119,47 @@ fn d11_pinned_manual_safety_and_forensic_rows_and_the_first_are_outside_the_cap(
     let mut two = list.clone();
     two.extend(list.iter().map(|x| R { session: 1, ..x.clone() }));
     assert_eq!(ids(&gone(&two, &policy)), [5, 6, 14, 15]);
+}
+
+#[test]
+fn d11_windows_of_tools_do_not_count_and_go_with_their_turns() {
+    let mut list = vec![r(Kind::SessionStart, 1)];
+    let mut number = |kind, turn| {
+        list.push(R { turn: Some(turn), ..r(kind, 1) });
+        list.len() - 1
+    };
+    let mut last_of = Vec::new();
+    for turn in 0..40 {
+        number(Kind::Prompt, turn);
+        for _ in 0..6 {
+            number(Kind::Tool, turn);
+        }
+        number(Kind::AgentRun, turn);
+        last_of.push(number(Kind::Turn, turn));
+    }
+    // Eighty ends of turns: all of their windows stay too.
+    assert_eq!(gone(&list, &P), []);
+    // Of the six last turns nothing goes, of the others everything.
+    assert_eq!(ids(&gone(&list, &Policy { rows: 12, ..P })), (1..=last_of[33]).collect::<Vec<_>>());
+    // A host that tells of no turns has its windows counted.
+    let bare: Vec<R> = (0..10).map(|_| r(Kind::Tool, 1)).collect();
+    assert_eq!(ids(&gone(&bare, &Policy { rows: 4, ..P })), [1, 2, 3, 4, 5]);
+    // Nothing goes for the sake of windows alone.
+    let one: Vec<R> = (0..300).map(|_| R { turn: Some(1), ..r(Kind::Tool, 1) }).collect();
+    assert_eq!(gone(&one, &P), []);
+}
+
+#[test]
+fn r139_a_thousand_saves_of_one_day_all_stay_and_an_agents_first_and_last() {
+    // What a person records does not go by count or age.
+    let mut list: Vec<R> = (0..1000).map(|_| r(Kind::Manual, 29)).collect();
+    list.push(R { session: 1, ..r(Kind::Turn, 0) });
+    assert_eq!(gone(&list, &P), []);
+    assert_eq!(gone(&list, &Policy { days: 1, ..P }), []);
+    // Of what an agent's turns record, the way back to its beginning and the newest hundred.
+    let turns: Vec<R> = (0..1000).map(|_| r(Kind::Turn, 1)).collect();
+    let left: Vec<usize> = (0..1000).filter(|n| !ids(&gone(&turns, &P)).contains(n)).collect();
+    assert_eq!(left, std::iter::once(0).chain(900..1000).collect::<Vec<_>>());
 }
 
 #[test]
@@ -191,6 +226,10 @@ fn d13_twenty_safety_rows_and_all_of_a_week() {
     let mut young: Vec<R> = (0..25).map(|_| r(Kind::Safety, 6)).collect();
     young.push(r(Kind::Turn, 0));
     assert_eq!(gone(&young, &P), []);
+    // A week is a week to the end.
+    let mut week: Vec<R> = (0..25).map(|_| r(Kind::Safety, 7)).collect();
+    week.push(r(Kind::Turn, 0));
+    assert_eq!(gone(&week, &P), []);
 }
 
 #[test]
@@ -204,16 +243,19 @@ fn an_open_turn_and_the_newest_row_stay() {
             turn(Kind::Prompt, age),
             turn(Kind::Tool, age),
             turn(Kind::Tool, age),
+            // Of another branch, say.
+            r(Kind::Turn, age),
+            r(Kind::Turn, age),
             R { session: 1, ..r(Kind::Turn, 0) },
         ]
     };
-    assert_eq!(ids(&gone(&list(0), &policy)), [1], "its windows are needed");
-    assert_eq!(ids(&gone(&list(2), &policy)), [1, 2, 3], "nobody was there for a day");
+    assert_eq!(ids(&gone(&list(0), &policy)), [1, 5, 6], "its windows are needed");
+    assert_eq!(ids(&gone(&list(2), &policy)), [1, 2, 3, 4, 5], "nobody was there for a day");
     let ended = Sessions::from([(
         "s0".to_owned(),
         SessionRecord { id: "s0".into(), ended: true, ..SessionRecord::default() },
     )]);
-    assert_eq!(ids(&gone_with(&list(0), &ended, &[], &policy)), [1, 2, 3]);
+    assert_eq!(ids(&gone_with(&list(0), &ended, &[], &policy)), [1, 2, 3, 4, 5]);
     // Nothing but old rows: the newest stays, and the newest that can be gone back to.
     let old = vec![r(Kind::Turn, 90), r(Kind::Turn, 90), r(Kind::Safety, 90), r(Kind::Safety, 90)];
     assert_eq!(ids(&gone(&old, &P)), [0, 2]);
@@ -239,6 +281,14 @@ fn sem18_operations_are_kept_thirty_days_and_a_hundred_of_them() {
     ops[1].record.inverts = Some("o0001".into());
     let turn = rows(&[R { turn: Some(4), ..r(Kind::Turn, 1) }]);
     assert_eq!(which(&ops, &turn, 30), [3]);
+    // Rows of other sessions, of other turns, and later ones say nothing of it.
+    let theirs = R { session: 1, turn: Some(4), ..r(Kind::Turn, 1) };
+    let of_another = R { turn: Some(5), ..r(Kind::Turn, 1) };
+    let later = R { turn: Some(4), ..r(Kind::Turn, 1) };
+    for (row, at) in [(theirs, 1_000_000), (of_another, 1_000_000), (later, 1)] {
+        ops[0].record.at = at;
+        assert_eq!(which(&ops, &rows(&[row]), 30), [1, 2, 3]);
+    }
     assert_eq!(which(&ops, &[], 30), [1, 2, 3]);
     // What the policy did by itself does not count among the hundred.
     let mut more = old.clone();
@@ -342,282 +392,4 @@ proptest! {
         prop_assert!(list.iter().enumerate().all(|(n, r)| !r.pinned || !out.contains(&n)));
         prop_assert!(list.is_empty() || !out.contains(&(list.len() - 1)), "the newest stays");
     }
-}
-
-fn record(w: &World, kind: Kind, session: &str) -> Checkpoint {
-    let o = checkpoint::Options { kind, session: Some(session.to_owned()), ..Default::default() };
-    w.record(o).unwrap().checkpoint.unwrap()
-}
-
-fn listed(w: &World) -> Vec<String> {
-    w.open().rows().unwrap().all.iter().map(|c| c.record.id.clone()).collect()
-}
-
-fn in_days(days: i64) -> Option<i64> {
-    Some(record::now_ms() + days * DAY)
-}
-
-#[test]
-fn s3_50_a_preview_moves_nothing_and_tells_the_same() {
-    let w = World::new();
-    for n in 0..4 {
-        w.write("a", vec![n as u8; 40_000]);
-        record(&w, Kind::Turn, "s");
-    }
-    w.write("a", "last");
-    let kept = w.checkpoint();
-    let before = listed(&w);
-    let ws = w.open();
-    let run = |dry_run| {
-        ws.prune(&prune::Options { dry_run, now_ms: in_days(31), ..Default::default() }, &Control::default())
-            .unwrap()
-    };
-    let told = run(true);
-    assert_eq!(listed(&w), before);
-    assert_eq!((told.rows.len(), told.operation.is_none(), told.dry_run), (4, true, true));
-    let done = run(false);
-    assert_eq!(listed(&w), [kept.record.id.as_str()]);
-    let shape = |o: &prune::Outcome| {
-        let mut v = o.json();
-        for k in ["operation", "dry_run", "deleted"] {
-            v.as_object_mut().unwrap().remove(k);
-        }
-        v
-    };
-    assert_eq!(shape(&told), shape(&done), "R135");
-    assert_eq!(done.json()["deleted"].as_array().unwrap().len(), 4);
-    assert_eq!(done.json()["classes"]["standard"]["rows"], 4);
-    assert!(told.bytes > 0 && told.bytes == told.rows.iter().map(|p| p.bytes).sum::<u64>());
-    // R22: what was removed comes back exactly.
-    w.undo().unwrap();
-    assert_eq!(listed(&w), before);
-    w.redo().unwrap();
-    assert_eq!(listed(&w).len(), 1);
-    w.undo().unwrap();
-    assert_eq!(listed(&w), before);
-    // Nothing to do writes nothing.
-    let operations = ws.operations().unwrap().len();
-    let o = ws.prune(&prune::Options::default(), &Control::default()).unwrap();
-    assert!(o.rows.is_empty() && o.operation.is_none());
-    assert_eq!(ws.operations().unwrap().len(), operations);
-    w.check_store();
-}
-
-#[test]
-fn s0_67_the_cap_holds_by_itself_and_is_no_step_of_undo() {
-    let mut w = World::new();
-    w.set("BACKSTITCH_RETENTION_ROWS", "5");
-    w.write("a", "one");
-    let first = record(&w, Kind::SessionStart, "s");
-    let manual = w.checkpoint();
-    w.write("a", "two");
-    w.restore(&first);
-    let mut all = Vec::new();
-    for _ in 0..12 {
-        all.push(record(&w, Kind::Turn, "s").record.id);
-    }
-    let left = listed(&w);
-    assert!(left.contains(&first.record.id) && left.contains(&manual.record.id));
-    let automatic: Vec<&String> = left.iter().filter(|id| all.contains(id)).collect();
-    assert_eq!(automatic, all[7..].iter().collect::<Vec<_>>());
-    // The next thing to take back is the restore.
-    let o = w.undo().unwrap();
-    assert!(!o.partial);
-    assert_eq!(w.read("a"), "two");
-    w.redo().unwrap();
-    // Who wants them names the operation.
-    let op = w.open().operations().unwrap().into_iter().find(|o| o.record.kind == OpKind::Prune).unwrap();
-    let o = undo::Options { operation: Some(op.record.id.clone()), ..Default::default() };
-    w.open().undo(&o, &Control::default()).unwrap();
-    assert!(listed(&w).contains(&op.record.rows[0].0));
-    w.check_store();
-}
-
-#[test]
-fn s2_43_expired_sessions_are_swept_at_the_next_row() {
-    let w = World::new();
-    w.write("a", "one");
-    let old = record(&w, Kind::Turn, "old");
-    let git = w.git_dir();
-    let tree = crate::support::rev(&git, &format!("{}^{{tree}}", old.commit));
-    crate::support::doctor(&w, &old, &tree, |r| r.created_ms -= 40 * DAY);
-    // Swept today already: a count is all that a row costs.
-    record(&w, Kind::Turn, "new");
-    assert!(listed(&w).contains(&old.record.id));
-    std::fs::remove_file(w.open().store().unwrap().state_dir().join("pruned")).unwrap();
-    record(&w, Kind::Tool, "new");
-    assert!(listed(&w).contains(&old.record.id), "never while a turn runs");
-    record(&w, Kind::Turn, "new");
-    assert!(!listed(&w).contains(&old.record.id));
-}
-
-#[test]
-fn s0_70_pruning_never_fails_a_capture() {
-    let mut w = World::new();
-    w.set("BACKSTITCH_RETENTION_ROWS", "2");
-    w.write("a", "one");
-    for _ in 0..3 {
-        record(&w, Kind::Turn, "s");
-    }
-    // Another process is at it.
-    let store = w.open().store().unwrap().clone();
-    let held = store.lock_exclusive("prune", std::time::Duration::from_secs(10)).unwrap();
-    record(&w, Kind::Turn, "s");
-    assert_eq!(listed(&w).len(), 4);
-    drop(held);
-    // A record that cannot be read stops it, and is a warning.
-    let git = w.git_dir();
-    let blob = crate::support::object(&git, "blob", b"x");
-    let name = "refs/backstitch/operations/0123456789abcdef";
-    crate::support::set_ref(&git, name, &blob);
-    let o = checkpoint::Options { kind: Kind::Turn, session: Some("s".into()), ..Default::default() };
-    let out = w.record(o).unwrap();
-    assert!(
-        out.checkpoint.is_some() && out.warnings.iter().any(|m| m.contains("pruned")),
-        "{:?}",
-        out.warnings
-    );
-    std::fs::remove_file(git.join(name)).unwrap();
-    record(&w, Kind::Turn, "s");
-    assert_eq!(listed(&w).len(), 3);
-}
-
-#[test]
-fn sem30_an_interrupted_delete_is_undone_as_far_as_it_came() {
-    let w = World::new();
-    w.write("a", "one");
-    let rows: Vec<Checkpoint> = (0..3).map(|_| w.checkpoint()).collect();
-    let ws = w.open();
-    ws.delete(&rows.iter().collect::<Vec<_>>()).unwrap();
-    // As a kill between two refs leaves it: the last row is still listed.
-    let git = w.git_dir();
-    let last = &rows[2];
-    std::fs::remove_file(git.join(format!("{}{}", record::TRASH, last.record.id))).unwrap();
-    crate::support::set_ref(&git, &format!("{}{}", record::CHECKPOINTS, last.record.id), &last.commit);
-    let o = w.undo().unwrap();
-    assert!(!o.partial && o.warnings.is_empty(), "{:?}", o.warnings);
-    assert_eq!(listed(&w).len(), 3);
-}
-
-#[test]
-fn delete_tells_of_a_row_that_changed_since_it_was_read() {
-    let w = World::new();
-    w.write("a", "one");
-    let stale = w.checkpoint();
-    w.open().pin(&stale, true).unwrap();
-    let e = w.open().delete(&[&stale]).unwrap_err();
-    assert_eq!(e.code, backstitch::error::Code::Busy);
-    assert_eq!(listed(&w), [stale.record.id.as_str()]);
-    assert!(w.open().operations().unwrap().is_empty());
-}
-
-/// Bytes that no compression shortens.
-fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..len)
-        .map(|_| {
-            x ^= x << 13;
-            x ^= x >> 7;
-            x ^= x << 17;
-            (x >> 24) as u8
-        })
-        .collect()
-}
-
-#[test]
-fn r50_r57_what_is_told_is_what_is_freed() {
-    let w = World::new();
-    let mut large = 0;
-    for n in 0..100 {
-        w.write("build/out", noise(n + 1, 40_000));
-        w.write("src/main.rs", format!("fn main() {{ step({n}) }}\n"));
-        let kind = if n % 10 == 9 { Kind::Manual } else { Kind::Turn };
-        record(&w, kind, "s");
-        large += u64::from(kind == Kind::Turn) * 40_000;
-    }
-    let ws = w.open();
-    let policy = Some(Policy { rows: 1, ..P });
-    let now_ms = in_days(31);
-    let told = ws.prune(&prune::Options { dry_run: true, now_ms, policy }, &Control::default()).unwrap();
-    assert_eq!(told.rows.len(), 90);
-    ws.prune(&prune::Options { now_ms, policy, ..Default::default() }, &Control::default()).unwrap();
-    let store = ws.store().unwrap();
-    let before = store.disk_usage().unwrap().total;
-    // Collecting by a person empties the trash.
-    let trash: Vec<backstitch_store::Edit> = store
-        .refs()
-        .list(record::TRASH)
-        .unwrap()
-        .into_iter()
-        .map(|(name, _)| backstitch_store::Edit { name, expect: backstitch_store::Expect::Any, new: None })
-        .collect();
-    store.refs().apply(&trash).unwrap();
-    store.consolidate(&Default::default()).unwrap();
-    let packed = store.disk_usage().unwrap().total;
-    store.collect(std::time::Duration::ZERO, &[], &Default::default()).unwrap();
-    let freed = packed - store.disk_usage().unwrap().total;
-    let off = freed.abs_diff(told.bytes) as f64 / freed as f64;
-    assert!(off < 0.05, "told {}, freed {freed}", told.bytes);
-    assert!(freed * 10 >= large * 8 && before > packed, "R57: {freed} of {large}");
-    assert_eq!(listed(&w).len(), 10);
-    w.check_store();
-}
-
-#[test]
-fn r48_over_budget_the_oldest_go_and_the_newest_and_pinned_stay() {
-    let mut w = World::new();
-    w.set("BACKSTITCH_BUDGET", "6MiB");
-    let mut ids = Vec::new();
-    for n in 0..20 {
-        w.write("big", noise(n + 1, 1 << 20));
-        let o = checkpoint::Options { pin: n == 1, ..Default::default() };
-        ids.push(w.record(o).unwrap().checkpoint.unwrap().record.id);
-        let used = w.open().store().unwrap().disk_usage().unwrap().total;
-        assert!(used < (6 << 20) + (3 << 19), "row {n}: {used}");
-    }
-    let left = listed(&w);
-    assert!(left.contains(&ids[1]) && left.contains(&ids[19]) && left.contains(&ids[18]));
-    assert!(!left.contains(&ids[0]) && !left.contains(&ids[2]) && left.len() >= 4, "{}", left.len());
-    for id in [&ids[1], &ids[19]] {
-        let c = w.find(id).unwrap();
-        assert_eq!(w.open().check(&c).unwrap(), None);
-    }
-    // What cannot be reached costs nothing: it is refused with every row in place.
-    let budget = w.surroundings.settings.clone();
-    w.set("BACKSTITCH_BUDGET", "100KiB");
-    assert_eq!(
-        w.record(checkpoint::Options::default()).unwrap_err().code,
-        backstitch::error::Code::OverBudget
-    );
-    assert_eq!(listed(&w), left);
-    w.surroundings.settings = budget;
-    // Pinned rows alone over the budget: refused, with the way out.
-    for id in &left {
-        w.open().pin(&w.find(id).unwrap(), true).unwrap();
-    }
-    w.set("BACKSTITCH_BUDGET", "1MiB");
-    let e = w.record(checkpoint::Options::default()).unwrap_err();
-    assert_eq!(e.code, backstitch::error::Code::OverBudget);
-    assert!(e.hint.unwrap().contains("unpin"));
-    assert_eq!(listed(&w), left);
-    w.check_store();
-}
-
-#[test]
-fn over_budget_the_trash_goes_first() {
-    let mut w = World::new();
-    let mut rows = Vec::new();
-    for n in 0..4 {
-        w.write("big", noise(n + 1, 1 << 20));
-        rows.push(w.checkpoint());
-    }
-    w.open().delete(&[&rows[0], &rows[1]]).unwrap();
-    w.set("BACKSTITCH_BUDGET", "4MiB");
-    w.write("small", "x");
-    w.checkpoint();
-    assert_eq!(listed(&w)[..2], [rows[2].record.id.clone(), rows[3].record.id.clone()]);
-    // The delete is still known, and says that nothing can bring the rows back.
-    let op = w.open().operations().unwrap()[0].record.id.clone();
-    let e = w.open().undo(&undo::Options { operation: Some(op), ..Default::default() }, &Control::default());
-    assert_eq!(e.unwrap_err().code, backstitch::error::Code::NoSuchCheckpoint);
 }

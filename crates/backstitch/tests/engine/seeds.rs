@@ -259,3 +259,46 @@ fn s2_71_nothing_is_taken_from_the_process() {
     w.checkpoint();
     assert!(w.open().store_dir().starts_with(w.dir.path()));
 }
+
+#[test]
+fn s4_25_s4x_20_names_of_devices_are_names_here_and_left_out_where_windows_matters() {
+    let mut w = World::new();
+    let odd = ["NUL", "aux/x", "sub/com1.txt", "sub/LPT³.log"];
+    for p in odd {
+        w.write(p, "1");
+    }
+    w.write("nulls", "1");
+    let kept = w.checkpoint();
+    assert_eq!((kept.record.files, kept.record.skipped_total), (5, 0));
+    for p in odd {
+        w.write(p, "2");
+    }
+    let o = w.restore(&kept);
+    assert!(!o.partial, "{:?}", items(&o));
+    assert!(odd.iter().all(|p| w.read(p) == "1"));
+
+    let plain = w.surroundings.settings.clone();
+    w.set("BACKSTITCH_WINDOWS_NAMES", "leave-out");
+    w.set("BACKSTITCH_INCLUDE", "NUL,aux/x");
+    w.write(".gitignore", "!NUL\n");
+    let without = w.checkpoint();
+    let skipped: BTreeSet<(&str, &str)> =
+        without.record.skipped.iter().map(|s| (s.path.as_str(), s.reason.as_str())).collect();
+    let all = ["NUL", "aux", "sub/LPT³.log", "sub/com1.txt"].map(|p| (p, "excluded"));
+    assert_eq!(skipped, all.into(), "named, and by rule");
+    assert_eq!(without.record.state, backstitch::record::State::Complete);
+    // Not even a tool that names one has it opened.
+    let agent = Agent { w: &w, id: "s" };
+    agent.begin("k");
+    agent.write("c", "NUL", "agent");
+    let named = w.open().rows().unwrap().all.into_iter().rfind(|c| c.record.kind == Kind::Tool).unwrap();
+    assert_eq!(named.record.skipped[0].reason, "excluded");
+    // Rows that hold them stay as they are, and nothing is deleted for their sake.
+    assert_eq!(w.find(&kept.record.id).unwrap().commit, kept.commit);
+    w.restore(&without);
+    assert_eq!((w.read("NUL").as_str(), w.read("aux/x").as_str()), ("agent", "1"));
+    w.surroundings.settings = plain;
+    w.restore(&kept);
+    assert_eq!(w.read("NUL"), "1");
+    w.check_store();
+}

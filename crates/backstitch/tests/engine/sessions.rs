@@ -38,20 +38,30 @@ impl Agent<'_> {
     }
 
     pub fn tool(&self, before: bool, call: &str, paths: &[&str]) -> Recorded {
-        let o = ToolOptions {
+        self.w.open().tool(before, &self.call(call, paths), &Control::default()).unwrap()
+    }
+
+    pub fn call(&self, call: &str, paths: &[&str]) -> ToolOptions {
+        ToolOptions {
             session: self.id.into(),
             call: Some(call.into()),
             tool: Some(if paths.is_empty() { "bash" } else { "write" }.into()),
             agent: None,
             paths: paths.iter().map(|p| (*p).into()).collect(),
-        };
-        self.w.open().tool(before, &o, &Control::default()).unwrap()
+        }
     }
 
     pub fn write(&self, call: &str, path: &str, text: &str) {
         self.tool(true, call, &[path]);
         self.w.write(path, text);
         self.tool(false, call, &[path]);
+    }
+
+    /// A whole turn in which a file tool writes one file.
+    pub fn turn(&self, key: &str, path: &str, text: &str) {
+        self.begin(key);
+        self.write(key, path, text);
+        self.end();
     }
 
     pub fn shell(&self, call: &str, work: impl FnOnce()) {
@@ -123,9 +133,7 @@ fn r15_a_rewind_leaves_the_users_own_work() {
     w.write("a", "0");
     w.write("b", "0");
     let s = Agent { w: &w, id: "s" };
-    s.begin("k1");
-    s.write("c1", "a", "agent");
-    s.end();
+    s.turn("k1", "a", "agent");
     w.write("b", "a week of my own");
     let o = s.rewind("1");
     assert!(!o.partial, "{:?}", o.items);
@@ -168,9 +176,7 @@ fn r14_another_sessions_work_is_not_taken_back() {
     w.write("x", "0");
     let (a, b) = (Agent { w: &w, id: "a" }, Agent { w: &w, id: "b" });
     b.begin("b1");
-    a.begin("a1");
-    a.write("c1", "x", "by a");
-    a.end();
+    a.turn("a1", "x", "by a");
     b.end();
     let before = w.model();
     let o = b.rewind("1");
@@ -244,9 +250,7 @@ fn earliest_pre_image_from_the_target_on() {
     assert_eq!(w.read("f"), "4");
     // Work after a rewind counts from what the rewind left.
     s.rewind("3");
-    s.begin("k5");
-    s.write("c5", "f", "5");
-    s.end();
+    s.turn("k5", "f", "5");
     let o = s.rewind("2");
     assert!(!o.partial, "{:?}", o.items);
     assert_eq!(w.read("f"), "1");
@@ -262,9 +266,7 @@ fn an_ignored_file_that_a_window_saw_come_into_being_goes() {
     s.write("c1", ".env", "KEY=1");
     s.write("c2", "big/made", "by a tool that named it");
     s.end();
-    s.begin("k2");
-    s.write("c3", ".env", "KEY=2");
-    s.end();
+    s.turn("k2", ".env", "KEY=2");
     s.rewind("2");
     assert_eq!(w.read(".env"), "KEY=1");
     let o = s.rewind("1");
@@ -345,32 +347,39 @@ fn what_one_window_saw_half_done_beside_another_is_the_sessions() {
     assert_eq!(w.read("f"), "one");
 }
 
-#[test]
-fn overlapping_windows_belong_to_whoever_named_the_path() {
-    let w = World::new();
-    for n in ["named", "both", "f"] {
-        w.write(n, "0");
+/// Two sessions, `a` and `b`, with turns open: while a call of `a` ran that named nothing, one of `b` wrote `named` and named
+/// it, and one of them wrote `both`.
+pub fn overlapping(w: &World) -> (Agent<'_>, Agent<'_>) {
+    for n in ["named", "both"] {
+        w.write(n, "0\n");
     }
-    let (a, b) = (Agent { w: &w, id: "a" }, Agent { w: &w, id: "b" });
+    let (a, b) = (Agent { w, id: "a" }, Agent { w, id: "b" });
     a.begin("a1");
     b.begin("b1");
     a.tool(true, "sh", &[]);
     b.tool(true, "w", &["named"]);
     b.tool(true, "sh2", &[]);
-    w.write("named", "by b");
-    w.write("both", "by one of them");
+    w.write("named", "by b\n");
+    w.write("both", "by one of them\n");
     b.tool(false, "sh2", &[]);
     b.tool(false, "w", &["named"]);
     a.tool(false, "sh", &[]);
+    (a, b)
+}
+
+#[test]
+fn overlapping_windows_belong_to_whoever_named_the_path() {
+    let w = World::new();
+    let (a, b) = overlapping(&w);
     a.end();
     b.end();
     let o = a.rewind("1");
     assert_eq!(action(&o, "named"), None, "b named it: {:?}", o.items);
     assert_eq!(action(&o, "both").as_deref(), Some("conflict:shared"));
-    assert_eq!(w.read("named"), "by b");
+    assert_eq!(w.read("named"), "by b\n");
     let o = b.rewind("1");
     assert_eq!(action(&o, "named").as_deref(), Some("overwrite"), "{:?}", o.items);
-    assert_eq!((w.read("named"), w.read("both")), ("0".into(), "by one of them".into()));
+    assert_eq!((w.read("named"), w.read("both")), ("0\n".into(), "by one of them\n".into()));
 }
 
 #[test]
@@ -378,13 +387,9 @@ fn somebody_elses_edit_in_between_is_a_conflict() {
     let w = World::new();
     w.write("f", "0");
     let s = Agent { w: &w, id: "s" };
-    s.begin("k1");
-    s.write("c1", "f", "agent 1");
-    s.end();
+    s.turn("k1", "f", "agent 1");
     w.write("f", "mine");
-    s.begin("k2");
-    s.write("c2", "f", "agent 2");
-    s.end();
+    s.turn("k2", "f", "agent 2");
     s.rewind("2");
     assert_eq!(w.read("f"), "mine");
     let o = s.rewind("1");
@@ -430,9 +435,7 @@ fn r132_a_fork_can_take_back_its_line_and_the_parent_is_somebody_else() {
     assert_eq!(f.begin("f1").record.turn, Some(4));
     f.write("fc1", "own", "of the fork");
     f.end();
-    p.begin("k4");
-    p.write("c4", "g", "of the parent, after the fork");
-    p.end();
+    p.turn("k4", "g", "of the parent, after the fork");
     let o = f.rewind("2");
     assert_eq!(o.takes_back, [2, 3, 4]);
     assert_eq!(w.read("f"), "1");
@@ -503,7 +506,7 @@ fn opening_a_session_again_closes_what_was_left_open() {
     let s = ws.sessions().unwrap().remove(0);
     assert_eq!((s.record.ended, s.open_turn, s.turns), (false, None, 2));
     let crashed = ws.rows().unwrap().all.into_iter().filter(|c| c.record.kind == Kind::Turn);
-    assert_eq!(crashed.map(|c| c.record.status.unwrap()).collect::<Vec<_>>(), ["crashed", "crashed"]);
+    assert_eq!(crashed.map(|c| c.record.status.clone().unwrap()).collect::<Vec<_>>(), ["crashed", "crashed"]);
 }
 
 #[test]
@@ -511,9 +514,7 @@ fn an_open_window_of_another_session_blocks_unless_forced() {
     let w = World::new();
     w.write("f", "0");
     let (a, b) = (Agent { w: &w, id: "a" }, Agent { w: &w, id: "b" });
-    a.begin("a1");
-    a.write("c1", "f", "1");
-    a.end();
+    a.turn("a1", "f", "1");
     b.begin("b1");
     b.tool(true, "sh", &[]);
     let e = a.rewind_with("1", rewind::Options::default()).unwrap_err();
@@ -531,9 +532,7 @@ fn a_preview_has_the_plan_that_is_applied() {
     let w = World::new();
     w.write("f", "0");
     let s = Agent { w: &w, id: "s" };
-    s.begin("k1");
-    s.write("c1", "f", "1");
-    s.end();
+    s.turn("k1", "f", "1");
     let before = w.model();
     let p = s.rewind_with("1", rewind::Options { dry_run: true, ..Default::default() }).unwrap();
     before.assert_same(&w.model(), &Compare::untouched(), "preview");
@@ -541,4 +540,35 @@ fn a_preview_has_the_plan_that_is_applied() {
     assert_eq!(o.plan, p.plan);
     let e = s.rewind_with("1", rewind::Options { plan: Some(p.plan), ..Default::default() }).unwrap_err();
     assert_eq!(e.code, Code::PlanChanged);
+}
+
+/// Two installations of one hook, or a host that says it again before it had an answer: the second process read the rows
+/// before the first had written its own.
+#[test]
+fn an_end_of_a_call_that_is_told_twice_at_once_is_one_row() {
+    let w = World::new();
+    w.write("a", "1");
+    let s = Agent { w: &w, id: "s" };
+    s.begin("k");
+    let late = |before, call: &str, first: &[&str], second: &[&str]| {
+        let mut ws = w.open();
+        let knows = ws.rows().unwrap();
+        let row = s.tool(before, call, first).checkpoint.unwrap();
+        let again = ws.tool_knowing(knows, before, &s.call(call, second), &Control::default()).unwrap();
+        (row.record.id.clone(), again.repeated, again.checkpoint.unwrap().record.id.clone())
+    };
+    for (call, paths) in [("shell", &[][..]), ("file", &["a"])] {
+        for before in [true, false] {
+            let (first, repeated, second) = late(before, call, paths, paths);
+            assert!(repeated, "{call} {before}");
+            assert_eq!(first, second);
+        }
+    }
+    // What only the second one names has no pre-image yet.
+    let (first, repeated, second) = late(true, "more", &["a"], &["b"]);
+    assert!(!repeated && first != second);
+    let (_, repeated, second) = late(true, "none", &["a"], &[]);
+    assert!(!repeated, "everything is more than a file: {second}");
+    let rows = w.open().rows().unwrap();
+    assert_eq!(rows.all.iter().filter(|c| c.record.kind == Kind::Tool).count(), 8);
 }

@@ -218,14 +218,14 @@ pub fn doctor(
     change: impl Fn(&mut backstitch::record::Record),
 ) -> Checkpoint {
     let git_dir = w.git_dir();
-    let mut record = c.record.clone();
+    let mut record = backstitch::record::Record::clone(&c.record);
     change(&mut record);
     let mut commit =
         format!("tree {tree}\nauthor x <x@x> 1 +0000\ncommitter x <x@x> 1 +0000\n\n").into_bytes();
     commit.extend_from_slice(&record.message());
     let oid = object(&git_dir, "commit", &commit);
     set_ref(&git_dir, &format!("{}{}", backstitch::record::CHECKPOINTS, c.record.id), &oid);
-    Checkpoint { record, commit: oid, tree: *tree }
+    Checkpoint { record: record.into(), commit: oid, tree: *tree }
 }
 
 pub fn set_ref(git_dir: &Path, name: &str, oid: &Oid) {

@@ -269,8 +269,8 @@ fn t19_a_clock_that_goes_back_reorders_nothing() {
     assert_eq!(third.record.parent.as_deref(), Some(second.record.id.as_str()));
     assert_eq!(w.find("@").unwrap().record.id, third.record.id);
     assert_eq!(w.find("@~2").unwrap().record.id, first.record.id);
-    let order: Vec<String> = w.open().rows().unwrap().all.into_iter().map(|c| c.record.id).collect();
-    assert_eq!(order, [first.record.id, second.record.id, third.record.id]);
+    let order: Vec<String> = w.open().rows().unwrap().all.into_iter().map(|c| c.record.id.clone()).collect();
+    assert_eq!(order, [first.record.id.clone(), second.record.id.clone(), third.record.id.clone()]);
 }
 
 /// The first group of files is written; then somebody changes something.

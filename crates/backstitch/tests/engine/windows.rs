@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use backstitch::{rewind, session::ToolOptions, workspace::Control};
+use backstitch::{rewind, session::ToolOptions, undo::OnConflict, workspace::Control};
+use backstitch_testkit::generate::noise;
 
 use crate::{
     sessions::Agent,
@@ -120,9 +121,7 @@ fn what_a_restore_put_there_over_a_hand_edit_is_not_the_sessions() {
     let five = w.checkpoint();
     w.write("f", "0");
     let s = Agent { w: &w, id: "s" };
-    s.begin("k1");
-    s.write("c1", "f", "1");
-    s.end();
+    s.turn("k1", "f", "1");
     w.write("f", "2");
     w.restore(&five);
     let o = s.rewind("1");
@@ -159,7 +158,7 @@ fn what_grew_out_of_the_limits_is_not_taken_for_deleted() {
     let s = Agent { w: &w, id: "s" };
     s.begin("k1");
     s.shell("c1", || {
-        let noise: Vec<u8> = (0..40_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        let noise = noise(40_000, 1);
         w.write("grows", noise);
         w.write("f", "1");
     });
@@ -168,4 +167,133 @@ fn what_grew_out_of_the_limits_is_not_taken_for_deleted() {
     assert_eq!(w.read("f"), "0");
     assert_eq!(fs::metadata(w.path("grows")).unwrap().len(), 40_000);
     assert!(o.items.iter().all(|i| i.path != "grows" || i.action.as_str() != "conflict"), "{:?}", items(&o));
+}
+
+#[test]
+fn a_folder_above_a_named_path_is_the_tools_only_if_it_made_it() {
+    use std::os::unix::fs::PermissionsExt;
+    let w = World::new();
+    w.write("d/f", "0");
+    let s = Agent { w: &w, id: "s" };
+    s.begin("k1");
+    s.tool(true, "c1", &["d/f", "made/g"]);
+    w.write("d/f", "1");
+    w.write("made/g", "1");
+    // A person's, while it ran.
+    w.chmod("d", 0o700);
+    w.write("theirs/h", "1");
+    s.tool(false, "c1", &["d/f", "made/g"]);
+    // A look at everything comes between this window and the next.
+    w.checkpoint();
+    s.write("c2", "d/f", "2");
+    s.end();
+    let o = s.rewind("1");
+    assert_eq!(w.read("d/f"), "0");
+    assert!(!w.exists("made") && w.exists("theirs/h"), "{:?}", items(&o));
+    assert_eq!(fs::metadata(w.path("d")).unwrap().permissions().mode() & 0o777, 0o700);
+    // Inside the turn, outside of its windows: told, and left.
+    for p in ["d", "theirs", "theirs/h"] {
+        assert_eq!(action(&o, p).as_deref(), Some("skip:unattributed"), "{p}");
+    }
+}
+
+#[test]
+fn what_came_after_a_named_window_without_an_end_is_not_its_own() {
+    use std::os::unix::fs::PermissionsExt;
+    let w = World::new();
+    w.write("d/f", "0");
+    for dir in ["gone", "other"] {
+        fs::create_dir(w.path(dir)).unwrap();
+    }
+    let s = Agent { w: &w, id: "s" };
+    s.begin("k1");
+    s.tool(true, "c1", &["d/f"]);
+    w.write("d/f", "1");
+    // The tool dies. A person's, before the next look at everything.
+    fs::remove_dir(w.path("gone")).unwrap();
+    w.chmod("other", 0o700);
+    s.shell("c2", || ());
+    let o = s.rewind_with("1", rewind::Options { include_unattributed: true, ..Default::default() }).unwrap();
+    assert_eq!(w.read("d/f"), "0", "{:?}", items(&o));
+    assert!(!w.exists("gone"), "{:?}", items(&o));
+    assert_eq!(fs::metadata(w.path("other")).unwrap().permissions().mode() & 0o777, 0o700);
+}
+
+#[test]
+fn a_window_that_began_after_a_change_has_no_claim_to_it() {
+    let w = World::new();
+    w.write("f", "0");
+    w.write("g", "0");
+    let (a, b) = (Agent { w: &w, id: "a" }, Agent { w: &w, id: "b" });
+    a.begin("a1");
+    a.tool(true, "c1", &[]);
+    w.write("f", "1");
+    b.begin("b1");
+    b.tool(true, "c2", &[]);
+    w.write("g", "1");
+    a.tool(false, "c1", &[]);
+    b.tool(false, "c2", &[]);
+    a.end();
+    b.end();
+    let o = a.rewind("1");
+    assert_eq!(action(&o, "f").as_deref(), Some("overwrite"), "{:?}", items(&o));
+    assert_eq!(action(&o, "g").as_deref(), Some("conflict:shared"));
+    assert_eq!((w.read("f"), w.read("g")), ("0".into(), "1".into()));
+    // What is as wanted is no conflict; and asked to, it takes back what may be the other's.
+    w.write("g", "0");
+    assert_eq!(action(&a.rewind("1"), "g").as_deref(), Some("keep:already"));
+    w.write("g", "1");
+    let all = rewind::Options { on_conflict: OnConflict::Overwrite, ..Default::default() };
+    a.rewind_with("1", all).unwrap();
+    assert_eq!(w.read("g"), "0");
+}
+
+#[test]
+fn windows_that_ended_before_or_never_explain_nothing() {
+    let w = World::new();
+    for f in ["f", "old", "mine"] {
+        w.write(f, "0");
+    }
+    let (a, b) = (Agent { w: &w, id: "a" }, Agent { w: &w, id: "b" });
+    b.begin("b1");
+    b.shell("c1", || w.write("old", "1"));
+    a.begin("a1");
+    // The host of this one dies: the end of `a`'s turn is the next look.
+    b.tool(true, "c2", &[]);
+    a.write("c1", "f", "1");
+    w.write("old", "typed");
+    w.write("mine", "typed");
+    a.end();
+    let o = a.rewind_with("1", rewind::Options { force: true, ..Default::default() }).unwrap();
+    assert_eq!(w.read("f"), "0");
+    for f in ["old", "mine"] {
+        assert_eq!(action(&o, f).as_deref(), Some("skip:unattributed"), "{f}: {:?}", items(&o));
+    }
+}
+
+#[test]
+fn what_was_changed_and_changed_back_within_a_turn_is_nothing() {
+    let w = World::new();
+    w.write("f", "0");
+    w.write("mine", "0");
+    let s = Agent { w: &w, id: "s" };
+    s.begin("k1");
+    w.write("mine", "typed");
+    s.shell("c1", || w.write("f", "1"));
+    w.write("mine", "0");
+    s.end();
+    let o = s.rewind("1");
+    assert_eq!((w.read("f"), action(&o, "mine")), ("0".into(), None), "{:?}", items(&o));
+}
+
+#[test]
+fn what_was_done_after_a_turn_counts_for_nothing_in_its_revert() {
+    let w = World::new();
+    w.write("f", "0");
+    let s = Agent { w: &w, id: "s" };
+    s.turn("k1", "f", "1");
+    s.rewind("1");
+    let o = s.revert("1");
+    assert_eq!(action(&o, "f").as_deref(), Some("keep:already"), "{:?}", items(&o));
+    assert_eq!(w.read("f"), "0");
 }

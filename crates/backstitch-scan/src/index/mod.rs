@@ -2,7 +2,9 @@
 //!
 //! Only the paths are read, of versions 2, 3 and 4, of repositories with SHA-1 and SHA-256 ids alike. Of a split index the
 //! paths of both halves count together, and below a directory entry of a sparse index everything counts: in doubt a path
-//! is tracked, which means that it is kept. The file's checksum is not verified; git replaces it by rename, so it is whole.
+//! is tracked, which means that it is kept.
+
+pub(crate) mod entries;
 
 use std::{
     fs, io,
@@ -10,7 +12,7 @@ use std::{
     sync::OnceLock,
 };
 
-use bstr::{BStr, BString, ByteSlice};
+use bstr::{BStr, BString};
 
 use crate::types::ScanError;
 
@@ -105,67 +107,25 @@ impl Paths {
 
     /// Adds the paths of one index file; returns the name of the shared index that it stands on.
     fn add(&mut self, data: &[u8], hash_len: usize) -> Option<Option<String>> {
-        let word = |at: usize| Some(u32::from_be_bytes(*data.get(at..)?.first_chunk()?));
-        if data.get(..4)? != b"DIRC" {
-            return None;
-        }
-        let version = word(4)?;
-        if !(2..=4).contains(&version) {
-            return None;
-        }
-        let count = word(8)?;
-        let end = data.len().checked_sub(hash_len)?;
-        let mut at = 12;
-        let mut last: Vec<u8> = Vec::new();
-        for _ in 0..count {
-            let start = at;
-            let mode = word(start + 24)?;
-            at += 40 + hash_len;
-            let flags = u16::from_be_bytes(*data.get(at..)?.first_chunk()?);
-            at += 2;
-            if flags & 0x4000 != 0 {
-                if version < 3 {
-                    return None;
-                }
-                at += 2;
-            }
-            if version == 4 {
-                let (strip, used) = varint(data.get(at..end)?)?;
-                at += used;
-                last.truncate(last.len().checked_sub(strip)?);
-                let len = data.get(at..end)?.find_byte(0)?;
-                last.extend_from_slice(&data[at..at + len]);
-                at += len + 1;
-            } else {
-                let len = data.get(at..end)?.find_byte(0)?;
-                last.clear();
-                last.extend_from_slice(&data[at..at + len]);
-                // Entries end with one to eight NULs, at a multiple of eight.
-                at = start + ((at + len - start) / 8 + 1) * 8;
-            }
-            if at > end {
-                return None;
-            }
+        let extensions = entries::read(data, hash_len, |entry| {
             // An empty path in a split index takes its path from the shared one.
-            if last.is_empty() {
-                continue;
+            if entry.path.is_empty() {
+                return Some(());
             }
-            self.sparse |= mode == 0o40000;
+            self.sparse |= entry.mode() == 0o40000;
             let from = u32::try_from(self.pool.len()).ok()?;
-            self.pool.extend_from_slice(&last);
-            self.spans.push((from, last.len() as u32));
-        }
+            self.pool.extend_from_slice(entry.path);
+            self.spans.push((from, entry.path.len() as u32));
+            Some(())
+        })?;
         let mut shared = None;
-        while at + 8 <= end {
-            let len = word(at + 4)? as usize;
-            let body = data.get(at + 8..at + 8 + len).filter(|_| at + 8 + len <= end)?;
-            if &data[at..at + 4] == b"link" {
+        for (name, body) in extensions {
+            if name == b"link" {
                 let id = body.get(..hash_len)?;
                 if id.iter().any(|b| *b != 0) {
                     shared = Some(id.iter().map(|b| format!("{b:02x}")).collect());
                 }
             }
-            at += 8 + len;
         }
         Some(shared)
     }
@@ -193,17 +153,4 @@ impl Paths {
 
 fn span(pool: &[u8], (start, len): (u32, u32)) -> &[u8] {
     &pool[start as usize..(start + len) as usize]
-}
-
-/// Git's variable-length number, as in offset deltas; returns it and the bytes that it took.
-fn varint(data: &[u8]) -> Option<(usize, usize)> {
-    let mut value: usize = 0;
-    for (i, byte) in data.iter().enumerate().take(9) {
-        value = if i == 0 { 0 } else { value.checked_add(1)? };
-        value = value.checked_shl(7)? | usize::from(byte & 0x7f);
-        if byte & 0x80 == 0 {
-            return Some((value, i + 1));
-        }
-    }
-    None
 }
