@@ -230,7 +230,8 @@ impl Totals {
     /// Reads the closing lines of nextest (`Summary [...] 33 tests run: 33 passed, 0 skipped`), of cargo's own runner
     /// (`test result: ok. 3 passed; 0 failed; 0 ignored; ...`), and of Node's (`ℹ pass 3`, `ℹ fail 0`).
     fn read(&mut self, line: &str) {
-        let line = line.trim();
+        // Nextest shows what a failing test printed indented: its closing line is counted in the summary already.
+        let line = if line.trim_start().starts_with("Summary [") { line.trim() } else { line.trim_end() };
         if let Some((what, number)) = line.strip_prefix("ℹ ").and_then(|rest| rest.split_once(' ')) {
             match (what, number.parse::<usize>()) {
                 ("pass", Ok(n)) => self.passed += n,
@@ -271,6 +272,7 @@ mod tests {
         totals.read("     Summary [   5.316s] 33 tests run: 31 passed (1 slow), 2 failed, 4 skipped");
         totals.read("test result: FAILED. 3 passed; 1 failed; 5 ignored; 0 measured; 0 filtered out; finished in 0.02s");
         totals.read("test something ... ok");
+        totals.read("    test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 9 filtered out");
         for line in [
             "ℹ tests 9",
             "ℹ pass 4",
