@@ -227,7 +227,7 @@ fn modified(meta: &Metadata) -> SystemTime {
     meta.modified().unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// Packs that have no index.
+/// Packs that have no index, and indexes that have no pack: a power cut may leave either where names land in any order.
 pub(crate) fn orphans(objects: &Path, set: &PackSet) -> Result<Vec<PathBuf>, Error> {
     let dir = objects.join("pack");
     let known: std::collections::HashSet<PathBuf> = set
@@ -238,7 +238,8 @@ pub(crate) fn orphans(objects: &Path, set: &PackSet) -> Result<Vec<PathBuf>, Err
         .collect();
     let names = files::names(&dir)?;
     let packs = names.iter().filter(|n| files::stem(n, ".pack").is_some()).map(|n| dir.join(n));
-    let mut out: Vec<PathBuf> = packs.filter(|p| !known.contains(p)).collect();
+    let lost = set.lost.iter().map(|p| p.path.with_extension("idx"));
+    let mut out: Vec<PathBuf> = packs.filter(|p| !known.contains(p)).chain(lost).collect();
     out.sort_unstable();
     Ok(out)
 }

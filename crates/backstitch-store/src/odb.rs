@@ -1,7 +1,7 @@
 //! Reading objects: packs, deltas, loose files, and what a writer has not finished yet.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     io,
     path::{Path, PathBuf},
     sync::{
@@ -58,6 +58,8 @@ pub(crate) struct PackSet {
     pub(crate) packs: Vec<Arc<Pack>>,
     /// Indexes that cannot be read, and why.
     pub(crate) broken: Vec<(PathBuf, String)>,
+    /// Packs of which only the index is there: what is in them is not.
+    pub(crate) lost: Vec<Arc<Pack>>,
     recent: AtomicUsize,
 }
 
@@ -135,7 +137,10 @@ impl Odb {
 
     fn rescan(&self) -> Result<Arc<PackSet>, Error> {
         let dir = self.inner.objects.join("pack");
-        let mut paths: Vec<PathBuf> = files::names(&dir)?
+        let names = files::names(&dir)?;
+        let present: HashSet<PathBuf> =
+            names.iter().filter(|n| files::stem(n, ".pack").is_some()).map(|n| dir.join(n)).collect();
+        let mut paths: Vec<PathBuf> = names
             .iter()
             .filter_map(|n| files::stem(n, ".idx").filter(|s| s.starts_with("pack-")))
             .map(|s| dir.join(format!("{s}.pack")))
@@ -151,6 +156,8 @@ impl Odb {
                 continue;
             }
             match Pack::open(path.clone()) {
+                // The names are not of one moment: a pack gets its own before its index does.
+                Ok(p) if !present.contains(path.as_path()) && !path.exists() => fresh.lost.push(Arc::new(p)),
                 Ok(p) => fresh.packs.push(Arc::new(p)),
                 Err(e) if e.is_not_found() => {}
                 Err(Error::Io { path, source }) => return Err(Error::Io { path, source }),

@@ -280,12 +280,16 @@ impl Store {
         }
     }
 
-    /// Removes packs without an index, which no ref was found to need, unless somebody is about to write the index.
+    /// Removes packs without an index and indexes without a pack, which no ref was found to need, unless somebody is
+    /// about to write the other half.
     pub(crate) fn remove_orphans(&self, orphans: &[PathBuf]) -> Result<u64, Error> {
         use std::os::unix::fs::MetadataExt;
         let Ok(_alone) = self.lock_exclusive(crate::ALIVE, Duration::ZERO) else { return Ok(0) };
         let mut bytes = 0;
-        for path in orphans.iter().filter(|p| !p.with_extension("idx").exists()) {
+        let other = |p: &Path| {
+            p.with_extension(if p.extension().is_some_and(|e| e == "idx") { "pack" } else { "idx" })
+        };
+        for path in orphans.iter().filter(|p| !other(p).exists()) {
             let blocks = fs::metadata(path).map_or(0, |m| m.blocks());
             remove(path)?;
             bytes += blocks * 512;

@@ -136,7 +136,15 @@ impl Store {
             if hits.contains_key(oid) {
                 continue;
             }
-            // Lost with an unreadable index (the first note), or simply gone.
+            // Lost with its pack, with an unreadable index (the first note), or simply gone.
+            let lost = set.lost.iter().find(|p| matches!(p.idx.find(&hash::raw(oid)), Ok(Some(_))));
+            if let Some(pack) = lost {
+                let noted = report.damage.iter().position(|d| d.path == pack.path);
+                let at = noted
+                    .unwrap_or_else(|| report.note(pack.path.clone(), None, "the pack is missing".into()));
+                hits.entry(*oid).or_default().push(at);
+                continue;
+            }
             let at = match (set.broken.is_empty(), good.get(oid)) {
                 (false, None) => 0,
                 (true, None) => {

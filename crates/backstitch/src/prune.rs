@@ -117,13 +117,14 @@ impl Workspace {
     /// collecting.
     ///
     /// # Errors
-    /// `no-such-store`, `busy`, `interrupted`; nothing is moved then.
+    /// `no-such-store`, `busy`, `interrupted`, `store-damaged` where a row or an operation cannot be read; nothing is
+    /// moved then.
     pub fn prune(&self, options: &Options, control: &Control<'_>) -> Result<Outcome> {
         let lock = match options.dry_run {
             true => None,
             false => Some(self.lock_operation()?),
         };
-        let rows = self.rows()?;
+        let rows = self.rows()?.all_readable()?;
         let operations = self.operations()?;
         let sessions = self.session_records()?;
         let facts = Facts {
@@ -218,7 +219,7 @@ impl Workspace {
 
     fn prune_by_itself(&self, policy: &Policy, _lock: &CaptureLock) -> Result<()> {
         let Ok(_one) = self.store()?.lock_exclusive("prune", Duration::ZERO) else { return Ok(()) };
-        let rows = self.rows()?;
+        let rows = self.rows()?.all_readable()?;
         let operations = self.operations()?;
         let sessions = self.session_records()?;
         let facts =

@@ -79,8 +79,7 @@ pub fn standard(binary: &Path, runs: usize) -> Plan {
         binary: binary.to_path_buf(),
         dir: place(),
         runs,
-        // In the model `anything` the index of a pack can outlive its pack: see docs/reliability.md.
-        models: vec![Model::Journal, Model::Ordered],
+        models: vec![Model::Journal, Model::Ordered, Model::Anything],
         steps: Vec::new(),
         seed: 1,
         jobs: cores(),

@@ -7,7 +7,7 @@ use std::{
 
 use super::Workspace;
 use crate::{
-    error::Result,
+    error::{Code, Error, Result},
     record::{self, Checkpoint, Record},
     session::SessionRecord,
 };
@@ -62,6 +62,15 @@ impl Rows {
     /// By id.
     pub fn by_id(&self, id: &str) -> Option<&Checkpoint> {
         self.all.iter().find(|c| c.record.id == id)
+    }
+
+    /// For who takes rows away by looking at the others: one that cannot be read now may be what keeps them.
+    pub(crate) fn all_readable(self) -> Result<Self> {
+        match self.damaged.first() {
+            None => Ok(self),
+            Some((name, why)) => Err(Error::new(Code::StoreDamaged, format!("{name} cannot be read: {why}"))
+                .hint("`backstitch verify --repair` sets aside what is damaged; nothing was removed")),
+        }
     }
 
     /// The next row's order.

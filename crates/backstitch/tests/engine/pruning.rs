@@ -375,3 +375,24 @@ fn over_budget_the_trash_goes_first() {
     let e = w.open().undo(&undo::Options { operation: Some(op), ..Default::default() }, &Control::default());
     assert_eq!(e.unwrap_err().code, backstitch::error::Code::NoSuchCheckpoint);
 }
+
+#[test]
+fn what_cannot_be_read_may_be_what_keeps_the_others() {
+    let w = World::new();
+    w.write("a", "one");
+    let rows: Vec<_> = (0..3).map(|_| record(&w, Kind::Turn, "s")).collect();
+    let ws = w.open();
+    let name = format!("git/refs/backstitch/checkpoints/{}", rows[1].record.id);
+    let path = ws.store_dir().join(name);
+    let sound = std::fs::read(&path).unwrap();
+    std::fs::write(&path, "no id\n").unwrap();
+    let before = listed(&w);
+    assert_eq!(before.len(), 2);
+    let options = prune::Options { now_ms: in_days(31), ..Default::default() };
+    let e = ws.prune(&options, &Control::default()).unwrap_err();
+    assert_eq!(e.code, backstitch::error::Code::StoreDamaged);
+    assert!(e.message.contains(&rows[1].record.id), "{e}");
+    assert_eq!(listed(&w), before);
+    std::fs::write(&path, sound).unwrap();
+    assert_eq!(ws.prune(&options, &Control::default()).unwrap().rows.len(), 2);
+}
