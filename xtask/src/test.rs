@@ -115,6 +115,28 @@ pub fn run(options: &Parsed) -> Result<bool> {
         command.env(backstitch_testkit::fuzz::SECONDS, fuzz::SHORT.to_string());
         tests(count, command)
     });
+    if nextest {
+        // The same answers with a watcher for every workspace; how a watcher lies or dies is tested on its own.
+        count.step("command line with watchers", |count| {
+            let not = "not (test(/^watch::/) | test(the_examples_of_the_reference))";
+            let mut command = tools::cargo([
+                "nextest",
+                "run",
+                "-p",
+                "backstitch-cli",
+                "--test",
+                "it",
+                "--no-fail-fast",
+                "--status-level",
+                "fail",
+                "-E",
+                not,
+            ])?;
+            command.env(backstitch_testkit::cli::WATCHED, "1").env("NEXTEST_HIDE_PROGRESS_BAR", "1");
+            command.env(skip::LOG, &log);
+            tests(count, command)
+        });
+    }
     match pi::ready(!options.has("--no-setup")) {
         Ok(ready) => {
             count.step("pi extension: types", |_| check(ready.types()?));

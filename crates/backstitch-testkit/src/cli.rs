@@ -45,6 +45,9 @@ pub struct Run {
     pub elapsed: Duration,
 }
 
+/// With this variable every workspace of a test gets a watcher, however small it is.
+pub const WATCHED: &str = "BACKSTITCH_TEST_WATCHED";
+
 impl Cli {
     /// The program that was built together with the calling test: `$BACKSTITCH_BIN`, else `backstitch` beside the folder of the
     /// test's own executable.
@@ -150,6 +153,9 @@ impl Cli {
             ("XDG_RUNTIME_DIR", "run"),
         ] {
             command.env(key, self.home.join(folder));
+        }
+        if std::env::var_os(WATCHED).is_some() {
+            command.env("BACKSTITCH_WATCH_FROM", "1").env("BACKSTITCH_WATCH_IDLE", "60");
         }
         for (key, value) in &self.env {
             match value {

@@ -155,7 +155,9 @@ impl World {
 
     /// All that counts of the stores: not the empty files that locks are taken on, nor the copy that speeds up listing.
     fn stores(&self) -> TreeModel {
-        let cache = |p: &str| ["/locks/", "/state/rows-", "/state/used"].iter().any(|part| p.contains(part));
+        let cache = |p: &str| {
+            ["/locks/", "/state/rows-", "/state/used", "/state/watch"].iter().any(|part| p.contains(part))
+        };
         match self.cli.store_dir().exists() {
             true => TreeModel::read_all(&self.cli.store_dir())
                 .unwrap()
