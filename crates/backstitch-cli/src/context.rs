@@ -1,7 +1,8 @@
 //! What the words mean after the environment is applied.
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
+    io::{self, IsTerminal},
     os::unix::ffi::OsStrExt,
     path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
@@ -15,10 +16,12 @@ use backstitch::{
     workspace::{Control, Rows, Surroundings, Workspace},
 };
 
+use clap::{Parser, error::ErrorKind};
+
 use crate::{
     ask, command, problem,
     progress::Progress,
-    table::{Cli, Global, Hook},
+    table::{Cli, Command, Global, Hook},
     ui::Ui,
 };
 
@@ -60,6 +63,25 @@ pub fn run(cli: Cli) -> u8 {
         Err(_) if context.ui.is_broken() => 0,
         Err(e) => problem::report(&context.ui, &e),
     }
+}
+
+/// No command was typed: on a terminal, where something is recorded, that is the picker. `None`: it is an error.
+pub fn run_alone(error: &clap::Error, words: &[OsString]) -> Option<u8> {
+    let missing = matches!(
+        error.kind(),
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand
+    );
+    let terminals = io::stdin().is_terminal() && io::stdout().is_terminal() && io::stderr().is_terminal();
+    if !missing || !terminals {
+        return None;
+    }
+    let mut cli = Cli::try_parse_from(words.iter().cloned().chain(["rewind".into()])).ok()?;
+    let Command::Rewind(rewind) = &mut cli.command else { return None };
+    rewind.browse = true;
+    let folder = cli.global.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
+    let surroundings = surroundings(&cli.global).ok()?;
+    let known = !cli.global.json && Workspace::open(&folder, surroundings).is_ok_and(|ws| ws.has_store());
+    known.then(|| run(cli))
 }
 
 /// Runs a hook: nothing but the environment says where, and it never fails.

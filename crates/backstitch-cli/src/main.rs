@@ -9,6 +9,7 @@ mod context;
 mod inside;
 mod mcp;
 mod pages;
+mod picker;
 mod problem;
 mod progress;
 mod serve;
@@ -32,7 +33,7 @@ fn main() -> ExitCode {
     let is_hook = words.get(1).is_some_and(|w| w == "hook");
     let code = match table::Cli::try_parse_from(&words) {
         Ok(cli) => context::run(cli),
-        Err(error) => problem::usage(&error, &words),
+        Err(error) => context::run_alone(&error, &words).unwrap_or_else(|| problem::usage(&error, &words)),
     };
     ExitCode::from(if is_hook { 0 } else { code })
 }

@@ -33,7 +33,7 @@ pub fn document(e: &Error) -> Value {
 }
 
 /// What to do: what the library says, else what holds for every error of this code.
-fn hint(e: &Error) -> Option<String> {
+pub fn hint(e: &Error) -> Option<String> {
     if e.hint.is_some() {
         return e.hint.clone();
     }

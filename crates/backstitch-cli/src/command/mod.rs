@@ -15,7 +15,7 @@ mod hunks;
 mod list;
 mod operations;
 mod prune;
-mod restore;
+pub mod restore;
 mod rewind;
 mod rows;
 mod session;

@@ -116,7 +116,8 @@ pub fn code(out: &Outcome) -> u8 {
     if out.partial { PARTIAL } else { 0 }
 }
 
-fn verb(action: Action, planned: bool) -> &'static str {
+/// What is done to a path, in words.
+pub fn verb(action: Action, planned: bool) -> &'static str {
     match (action, planned) {
         (Action::Create, true) => "create",
         (Action::Create, false) => "created",
@@ -150,7 +151,7 @@ fn colour(i: &Item) -> &'static str {
 }
 
 /// Reasons in words for people; the stable word stays visible.
-fn why(reason: &str) -> String {
+pub fn why(reason: &str) -> String {
     if let Some(rest) = reason.strip_prefix("not-covered-then:") {
         return format!("not covered then: {rest}");
     }
@@ -181,12 +182,12 @@ fn why(reason: &str) -> String {
     said.to_owned()
 }
 
-/// Counts, then the items in groups: what is changed, what is left alone and why.
-pub fn tell(ui: &Ui, out: &Outcome, back: &str) -> Result<()> {
-    let failed = |i: &&Item| i.result == Progress::Failed;
-    let changing: Vec<&Item> = out.items.iter().filter(|i| i.action.changes() && !failed(i)).collect();
-    let failing: Vec<&Item> = out.items.iter().filter(|i| i.action.changes() && failed(i)).collect();
-    let count = |a: Action| changing.iter().filter(|i| i.action == a).count();
+/// What is done or would be done, in numbers.
+pub fn headline(out: &Outcome) -> String {
+    let count = |a: Action| {
+        let counts = |i: &&Item| i.action == a && i.result != Progress::Failed;
+        out.items.iter().filter(counts).count()
+    };
     let parts: Vec<String> = Action::ALL
         .iter()
         .filter(|a| a.changes() && count(**a) > 0)
@@ -195,10 +196,6 @@ pub fn tell(ui: &Ui, out: &Outcome, back: &str) -> Result<()> {
             false => format!("{} {}", count(*a), verb(*a, false)),
         })
         .collect();
-    if !out.takes_back.is_empty() {
-        let one = if out.takes_back.len() == 1 { "turn" } else { "turns" };
-        ui.line(format!("takes back {one} {}", text::numbers(&out.takes_back)))?;
-    }
     let moved = match (out.rows.len(), out.rows_back) {
         (0, _) => None,
         (1, true) => Some("1 checkpoint back in the list".to_owned()),
@@ -206,13 +203,24 @@ pub fn tell(ui: &Ui, out: &Outcome, back: &str) -> Result<()> {
         (1, false) => Some("1 checkpoint to the trash".to_owned()),
         (n, false) => Some(format!("{n} checkpoints to the trash")),
     };
-    let head = match (parts.is_empty(), out.dry_run) {
+    match (parts.is_empty(), out.dry_run) {
         (true, _) if moved.is_some() => moved.unwrap_or_default(),
         (true, true) => "nothing to do".to_owned(),
         (true, false) => "nothing was to be done".to_owned(),
         (false, _) => parts.join(", "),
-    };
-    ui.line(ui.paint(style::BOLD, &head))?;
+    }
+}
+
+/// Counts, then the items in groups: what is changed, what is left alone and why.
+pub fn tell(ui: &Ui, out: &Outcome, back: &str) -> Result<()> {
+    let failed = |i: &&Item| i.result == Progress::Failed;
+    let changing: Vec<&Item> = out.items.iter().filter(|i| i.action.changes() && !failed(i)).collect();
+    let failing: Vec<&Item> = out.items.iter().filter(|i| i.action.changes() && failed(i)).collect();
+    if !out.takes_back.is_empty() {
+        let one = if out.takes_back.len() == 1 { "turn" } else { "turns" };
+        ui.line(format!("takes back {one} {}", text::numbers(&out.takes_back)))?;
+    }
+    ui.line(ui.paint(style::BOLD, &headline(out)))?;
     let most = if ui.verbose { usize::MAX } else { 30 };
     let group = |items: &[&Item], label: &dyn Fn(&Item) -> String| -> Result<()> {
         let rows: Vec<Vec<Cell>> = items

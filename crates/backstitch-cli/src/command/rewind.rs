@@ -4,20 +4,15 @@ use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 
 use backstitch::{
     error::{Code, Error, Result},
-    record::Kind,
     rewind::Options,
-    session,
     workspace::Workspace,
 };
 
 use super::restore;
 use crate::{
-    ask,
     context::Context,
-    inside,
+    inside, picker,
     table::{Change, Rewind},
-    text::{self, Cell},
-    ui::style,
 };
 
 /// How much is taken back.
@@ -42,13 +37,16 @@ pub fn run(cx: &Context, a: Rewind, reach: Reach) -> Result<u8> {
         Some(to) => narrowed(cx, &ws, to)?,
         None => (None, String::new()),
     };
-    let session = cx.known_session(&ws, named.as_deref())?.record.id;
-    let to = if a.to.is_none() { choose(cx, &ws, &session, reach)? } else { to };
+    // Who chooses from a list sees all sessions in it, unless one is named.
+    let session = match (&a.to, &cx.surroundings.session) {
+        (None, None) => None,
+        _ => Some(cx.known_session(&ws, named.as_deref())?.record.id),
+    };
     let (paths, globs, busy) = inside::change(&ws, &cx.folder, &a.change, a.outside)?;
     let Change { dry_run, no_delete, no_safety, plan, privileged, yes, .. } = a.change;
     let mut options = Options {
         to,
-        session: Some(session),
+        session,
         paths,
         globs,
         dry_run,
@@ -64,6 +62,9 @@ pub fn run(cx: &Context, a: Rewind, reach: Reach) -> Result<u8> {
         outside: a.outside,
         markers: a.markers,
     };
+    if a.to.is_none() {
+        return picker::run(cx, &ws, picker::Start { options, plain: a.plain, browse: a.browse });
+    }
     let step = |o: &Options| match reach {
         Reach::Since => ws.rewind(o, &cx.control()),
         Reach::Only => ws.revert(o, &cx.control()),
@@ -90,51 +91,4 @@ fn narrowed(cx: &Context, ws: &Workspace, to: &OsStr) -> Result<(Option<String>,
             .hint("leave one of them out; nothing was changed"));
     }
     Ok((Some(s.to_owned()), rest.to_owned()))
-}
-
-/// A list of turns to choose from.
-fn choose(cx: &Context, ws: &Workspace, id: &str, reach: Reach) -> Result<String> {
-    let rows = cx.rows(ws)?;
-    let left = session::abandoned(&rows, &ws.operations()?, Some(id));
-    let line = session::line(&rows, &ws.session_records()?, id);
-    let turns: Vec<_> = line
-        .iter()
-        .filter(|c| c.record.kind == Kind::Prompt && !left.contains(c.record.id.as_str()))
-        .collect();
-    let table: Vec<Vec<Cell>> = turns
-        .iter()
-        .map(|c| {
-            vec![
-                Cell::styled(c.record.turn.map(|n| n.to_string()).unwrap_or_default(), style::ID).right(),
-                Cell::styled(text::age(c.record.created_ms, cx.ui.verbose), style::DIM).right(),
-                Cell::new(text::headline(c)),
-            ]
-        })
-        .collect();
-    let Some(last) = turns.last().and_then(|c| c.record.turn) else {
-        return Err(Error::new(Code::NoSuchCheckpoint, format!("session {id:?} has no turn to take back"))
-            .hint("`backstitch list --all` shows every checkpoint"));
-    };
-    cx.progress.clear();
-    cx.ui.print(text::columns(&table, cx.ui.width(), cx.ui.colour))?;
-    cx.ui.finish()?;
-    let which = match reach {
-        Reach::Since => "which turn, and all after it",
-        Reach::Only => "which turn",
-    };
-    let question = format!("Take back {which}? [{last} is the newest; Enter: none] ");
-    let answer = ask::line(&question, &cx.interrupt)?;
-    let answer = String::from_utf8_lossy(&answer).into_owned();
-    if answer.is_empty() || matches!(answer.as_str(), "q" | "n" | "no") {
-        return Err(Error::new(Code::Interrupted, "no turn was chosen; nothing was changed")
-            .hint("`backstitch rewind N` takes back turn N and all after it"));
-    }
-    match answer.parse::<u64>() {
-        Ok(n) if turns.iter().any(|c| c.record.turn == Some(n)) => Ok(format!("turn:{n}")),
-        _ => Err(Error::new(
-            Code::NoSuchCheckpoint,
-            format!("{answer:?} is not the number of a turn in the list"),
-        )
-        .hint("nothing was changed")),
-    }
 }

@@ -74,9 +74,15 @@ pub struct Restore {
 #[derive(Args, Debug)]
 pub struct Rewind {
     /// The turn (`N`, `turn:N` or `prompt:N`), or a checkpoint: of `rewind`, where to go back to; of `revert`, one of the
-    /// turn. On a terminal, a list to choose from where it is left out.
+    /// turn. On a terminal, the picker where it is left out.
     #[arg(value_name = "TURN")]
     pub to: Option<OsString>,
+    /// The picker as plain numbered questions, for screen readers [default: as the setting `picker` says].
+    #[arg(long)]
+    pub plain: bool,
+    /// No command was typed: choosing nothing is no failure.
+    #[arg(skip)]
+    pub browse: bool,
     /// What happens to a path that is not as the session left it [default: keep]. `revert` merges lines first, and asks
     /// only about those that were changed again.
     #[arg(long, value_name = "WHAT")]

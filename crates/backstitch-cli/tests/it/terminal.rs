@@ -1,76 +1,9 @@
 //! Questions, on a terminal.
 
-use std::{
-    fs::File,
-    io::{Read, Write},
-    os::fd::{AsFd, OwnedFd},
-    process::{Child, Stdio},
-};
-
 use backstitch_testkit::Compare;
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    fs::{Mode, OFlags},
-    process::{Pid, Signal, kill_process},
-    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
-};
+use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::World;
-
-/// A program whose three streams are one terminal.
-struct Session {
-    master: File,
-    child: Child,
-    seen: String,
-}
-
-impl Session {
-    fn start(w: &World, args: &[&str]) -> Session {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-        grantpt(&master).unwrap();
-        unlockpt(&master).unwrap();
-        let name = ptsname(&master, Vec::new()).unwrap();
-        let open = || -> OwnedFd {
-            rustix::fs::open(name.as_c_str(), OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap()
-        };
-        let child = w
-            .cli
-            .command(&w.ws, args)
-            .stdin(Stdio::from(open()))
-            .stdout(Stdio::from(open()))
-            .stderr(Stdio::from(open()))
-            .spawn()
-            .unwrap();
-        Session { master: File::from(master), child, seen: String::new() }
-    }
-
-    /// Reads until the terminal shows this; `None`: until the program is gone.
-    fn until(&mut self, text: Option<&str>) -> &str {
-        let limit = Timespec { tv_sec: 60, tv_nsec: 0 };
-        let mut buffer = [0; 4096];
-        while text.is_none_or(|t| !self.seen.contains(t)) {
-            let mut fds = [PollFd::from_borrowed_fd(self.master.as_fd(), PollFlags::IN)];
-            assert!(poll(&mut fds, Some(&limit)).unwrap() > 0, "nothing more comes after\n{}", self.seen);
-            match self.master.read(&mut buffer) {
-                Ok(0) | Err(_) => {
-                    assert!(text.is_none(), "ended after\n{}", self.seen);
-                    break;
-                }
-                Ok(n) => self.seen.push_str(&String::from_utf8_lossy(&buffer[..n])),
-            }
-        }
-        &self.seen
-    }
-
-    fn answer(&mut self, text: &str) {
-        self.master.write_all(text.as_bytes()).unwrap();
-    }
-
-    fn end(mut self) -> (Option<i32>, String) {
-        self.until(None);
-        (self.child.wait().unwrap().code(), self.seen)
-    }
-}
+use crate::{pty::Session, support::World};
 
 const QUESTION: &str = "Carry out this plan? [y/N] ";
 
@@ -206,36 +139,13 @@ fn the_undo_that_was_shown_is_the_one_that_is_carried_out() {
 }
 
 /// Two turns that each wrote `a.txt`.
-fn two_turns() -> World {
+pub fn two_turns() -> World {
     let (w, _) = World::recorded();
     let s = crate::sessions::Agent { w: &w, id: "s" };
     for n in 1..=2 {
         s.turn(&format!("k{n}"), "a.txt", &format!("{n}\n"));
     }
     w
-}
-
-#[test]
-fn a_turn_is_chosen_from_a_list() {
-    let w = two_turns();
-    let mut s = Session::start(&w, &["rewind"]);
-    let seen = s.until(Some("which turn, and all after it?"));
-    assert!(seen.contains("do k1") && seen.contains("do k2"), "{seen}");
-    s.answer("2\n");
-    assert!(s.until(Some(QUESTION)).contains("takes back turn 2"));
-    s.answer("y\n");
-    let (code, seen) = s.end();
-    assert_eq!(code, Some(0), "{seen}");
-    assert_eq!(w.read("a.txt"), "1\n");
-    // What was taken back is not offered again; nothing chosen, nothing done.
-    for (answer, want) in [("\n", 130), ("q\n", 130), ("2\n", 4), ("first\n", 4)] {
-        let mut s = Session::start(&w, &["rewind"]);
-        assert!(!s.until(Some("which turn, and all after it?")).contains("do k2"));
-        s.answer(answer);
-        let (code, seen) = s.end();
-        assert_eq!(code, Some(want), "{answer:?}\n{seen}");
-        assert_eq!(w.read("a.txt"), "1\n");
-    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use backstitch_scan::Reason;
 use crate::plan::{Action, Item, Progress};
 
 /// What an operation did, or would do: preview and real run have the same shape.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Outcome {
     /// The operation; `None` for previews and where there was nothing to do.
     pub operation: Option<String>,

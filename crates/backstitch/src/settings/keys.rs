@@ -273,6 +273,13 @@ pub const KEYS: &[Key] = &[
         guard: Guard::Lower,
     },
     Key {
+        name: "picker",
+        form: Form::Choice(&["auto", "screen", "plain"]),
+        default: "\"auto\"",
+        help: "how `rewind` without an argument asks: on the whole screen, or in plain numbered questions for screen readers; `auto`: plain where TERM is `dumb` or not set",
+        guard: Guard::Free,
+    },
+    Key {
         name: "shared_store",
         form: Form::Bool,
         default: "false",

@@ -1,0 +1,209 @@
+//! The terminal: its state is put back however this ends.
+
+use std::{
+    collections::VecDeque,
+    io::{self, Stdout},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    time::{Duration, Instant},
+};
+
+use backstitch::{
+    error::{Code, Error, Result},
+    operation::Outcome,
+    workspace::Control,
+};
+use bstr::ByteSlice;
+use crossterm::{
+    cursor, event, execute,
+    terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode},
+};
+use ratatui::{Terminal, TerminalOptions, Viewport, backend::CrosstermBackend, layout::Rect};
+
+use super::{
+    keys::Key,
+    model::{Answer, Effect, Model},
+    view::{self, Busy, Theme},
+    work::Desk,
+};
+use crate::{context::Context, text};
+
+/// How often signals are looked at.
+const SLICE: Duration = Duration::from_millis(100);
+/// Work shorter than this shows nothing.
+const QUIET: Duration = Duration::from_millis(500);
+
+fn io_error(e: io::Error) -> Error {
+    Error::new(Code::Io, format!("the terminal cannot be used: {e}"))
+        .hint("`--plain` asks without moving the cursor")
+}
+
+/// Raw, and another page; undone when it goes.
+struct Raw;
+
+impl Raw {
+    fn enter() -> Result<Raw> {
+        enable_raw_mode().map_err(io_error)?;
+        let raw = Raw;
+        execute!(io::stdout(), EnterAlternateScreen, cursor::Hide).map_err(io_error)?;
+        Ok(raw)
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        // Nothing more can be done where the terminal is gone.
+        let _ = execute!(io::stdout(), LeaveAlternateScreen, cursor::Show);
+        let _ = disable_raw_mode();
+    }
+}
+
+/// Of the terminal that is written to, whichever terminal the process belongs to.
+fn area() -> Rect {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok().filter(|s| s.ws_col > 0 && s.ws_row > 0);
+    let (width, height) = size.map_or((80, 24), |s| (s.ws_col, s.ws_row));
+    Rect::new(0, 0, width, height)
+}
+
+struct Screen<'a> {
+    cx: &'a Context,
+    desk: &'a Desk<'a>,
+    terminal: Terminal<CrosstermBackend<Stdout>>,
+    area: Rect,
+    theme: Theme,
+    root: String,
+    ahead: VecDeque<Key>,
+}
+
+/// Runs until the person ends it; what was done, oldest first.
+pub fn run(cx: &Context, desk: &Desk<'_>) -> Result<Vec<Outcome>> {
+    let colour = cx.ui.colour;
+    crossterm::style::force_color_output(colour);
+    let mut model = Model::new(desk.entries()?, &desk.options);
+    let root = desk.ws.root();
+    let root =
+        root.file_name().map_or_else(|| "/".to_owned(), |n| text::name(n.as_encoded_bytes().as_bstr()));
+    let _raw = Raw::enter()?;
+    let area = area();
+    let options = TerminalOptions { viewport: Viewport::Fixed(area) };
+    let terminal = Terminal::with_options(CrosstermBackend::new(io::stdout()), options).map_err(io_error)?;
+    let mut s = Screen { cx, desk, terminal, area, theme: Theme::new(colour), root, ahead: VecDeque::new() };
+    s.go(&mut model)?;
+    Ok(model.done)
+}
+
+impl Screen<'_> {
+    fn interrupted(&self) -> Result<()> {
+        match self.cx.interrupt.load(Ordering::Relaxed) {
+            true => Err(Error::new(Code::Interrupted, "interrupted; nothing more was changed")),
+            false => Ok(()),
+        }
+    }
+
+    fn draw(&mut self, m: &mut Model, busy: Option<&Busy>) -> Result<()> {
+        let (root, theme) = (&self.root, self.theme);
+        let now = area();
+        if now != self.area {
+            self.area = now;
+            self.terminal.resize(now).map_err(io_error)?;
+        }
+        self.terminal.draw(|f| view::draw(f, m, root, theme, busy)).map(|_| ()).map_err(io_error)
+    }
+
+    /// The next key, of those that were typed ahead first.
+    fn next_key(&mut self, wait: Duration) -> Result<Option<Key>> {
+        match self.ahead.pop_front() {
+            Some(key) => Ok(Some(key)),
+            None => self.key(wait),
+        }
+    }
+
+    /// A key that comes now; `None` where none comes in time.
+    fn key(&self, wait: Duration) -> Result<Option<Key>> {
+        if !event::poll(wait).map_err(io_error)? {
+            return Ok(None);
+        }
+        Ok(match event::read().map_err(io_error)? {
+            event::Event::Key(e) => Key::of(e),
+            _ => None,
+        })
+    }
+
+    fn go(&mut self, m: &mut Model) -> Result<()> {
+        self.draw(m, None)?;
+        loop {
+            self.interrupted()?;
+            let key = match (self.next_key(Duration::ZERO)?, m.idle()) {
+                (Some(key), _) => Some(key),
+                (None, Some(work)) => {
+                    let answer = self.work(m, work, true)?;
+                    m.answer(answer);
+                    self.draw(m, None)?;
+                    None
+                }
+                (None, None) => self.next_key(SLICE)?,
+            };
+            if key.is_none() && area() == self.area {
+                continue;
+            }
+            let mut next = key.and_then(|k| m.key(k));
+            while let Some(effect) = next {
+                if matches!(effect, Effect::Quit) {
+                    return Ok(());
+                }
+                let answer = self.work(m, effect, false)?;
+                next = m.answer(answer);
+            }
+            self.draw(m, None)?;
+        }
+    }
+
+    /// Carries out work beside the terminal. A signal ends it, and so does Esc; where nobody waits for it, any key.
+    fn work(&mut self, m: &mut Model, effect: Effect, idle: bool) -> Result<Answer> {
+        let stop = AtomicBool::new(false);
+        let far: Mutex<Option<(String, u64, u64)>> = Mutex::new(None);
+        let tell = |what: &str, done: u64, total: u64| {
+            *far.lock().unwrap_or_else(PoisonError::into_inner) = Some((what.to_owned(), done, total));
+        };
+        let desk = self.desk;
+        std::thread::scope(|scope| {
+            let (tx, rx) = mpsc::channel();
+            let control = Control { interrupt: &stop, progress: &tell };
+            scope.spawn(move || {
+                // Where the terminal is gone nobody waits.
+                let _ = tx.send(desk.run(effect, &control));
+            });
+            let begun = Instant::now();
+            loop {
+                match rx.recv_timeout(Duration::from_millis(10)) {
+                    Ok(answer) => return Ok(answer),
+                    Err(mpsc::RecvTimeoutError::Timeout) => {}
+                    Err(mpsc::RecvTimeoutError::Disconnected) => {
+                        return Err(Error::new(Code::Failed, "a fault of backstitch ended the work"));
+                    }
+                }
+                let wanted = match idle {
+                    true => event::poll(Duration::ZERO).map_err(io_error)?,
+                    false => match self.key(Duration::ZERO)? {
+                        Some(Key::Esc | Key::Ctrl('c')) => true,
+                        other => {
+                            self.ahead.extend(other);
+                            false
+                        }
+                    },
+                };
+                if wanted || self.interrupted().is_err() {
+                    stop.store(true, Ordering::Relaxed);
+                }
+                if !idle && begun.elapsed() >= QUIET {
+                    let (what, done, total) =
+                        far.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
+                    self.draw(m, Some(&Busy { what, done, total }))?;
+                }
+            }
+        })
+    }
+}
