@@ -16,6 +16,7 @@ mod serve;
 mod table;
 mod text;
 mod ui;
+mod web;
 
 use std::{ffi::OsString, process::ExitCode};
 

@@ -19,7 +19,7 @@ pub use self::{
     config::{Config, Set},
     keep::{Forget, Prune, Purge},
     operation::{Change, Operations, Restore, Rewind, Walk},
-    program::{Completions, Hook, Install, Man, Reference},
+    program::{Completions, Hook, Install, Man, Reference, Web},
     row::{Blame, Cat, Checkpoint, Diff, Export, Label, List, Log, Named, Several},
     session::{
         Bisect, Capture, Fork, Session, SessionDelete, SessionName, Tool, ToolCall, Turn, TurnBegin,
@@ -221,6 +221,12 @@ pub enum Command {
     /// An agent may checkpoint, list, compare and show, and take back its own session's work: that of `--session` or
     /// `BACKSTITCH_SESSION`, else a session that begins with this process, whose turns begin with each checkpoint.
     Mcp,
+    /// Show the timeline in a browser of this machine, until Ctrl-C.
+    ///
+    /// Prints the address of the page. It holds a token that nobody can guess: who knows it may change the folder. Served are
+    /// only this machine and this page. The page shows turns, files and changes, and takes back what is chosen: the plan is
+    /// shown first, and carried out exactly as it was shown.
+    Ui(Web),
     /// Print a completion script.
     Completions(Completions),
     /// Print the manual page, or write all of them.

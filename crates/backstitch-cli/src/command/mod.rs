@@ -31,6 +31,7 @@ use crate::{
     context::Context,
     mcp, pages, serve,
     table::{Command, Config, Session, Stores, Tool, Turn, Watch},
+    web,
 };
 
 /// What a command is called, where it is one of a person (SEMANTICS 36); for others nothing. A test holds it against the
@@ -97,6 +98,7 @@ pub fn run(cx: &Context, command: Command) -> Result<u8> {
         Command::Export(a) => export::run(cx, &a),
         Command::Serve => serve::run(cx),
         Command::Mcp => mcp::run(cx),
+        Command::Ui(a) => web::run(cx, &a),
         Command::Completions(a) => pages::completions(&cx.ui, a.shell),
         Command::Man(a) => pages::man(&cx.ui, a.out.as_deref()),
         Command::Reference(a) => pages::reference(&cx.ui, a.page),

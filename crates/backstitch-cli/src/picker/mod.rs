@@ -1,6 +1,7 @@
 //! The picker: what `rewind` without an argument, and `backstitch` alone, show on a terminal.
 //!
-//! [`timeline`] makes the list out of rows, [`model`] is what keys and answers do to the state (pure), [`view`] draws it,
+//! [`timeline`] makes the list out of rows, [`model`] is what keys and answers do to the state (pure; [`value`] is what passes
+//! between it and the rest), [`view`] draws it,
 //! [`screen`] is the terminal, [`plain`] the same as numbered questions, for screen readers and terminals without a cursor,
 //! and [`work`] is all that touches the folder: calls of the engine, and nothing else. A plan is shown before anything
 //! happens, and carried out by its digest.
@@ -10,6 +11,7 @@ mod model;
 mod plain;
 mod screen;
 mod timeline;
+mod value;
 mod view;
 mod work;
 

@@ -8,8 +8,8 @@ use backstitch::{
 use bstr::{BString, ByteSlice};
 
 use super::{
-    model::{Answer, Ask, Choice, Effect, Look, Offers},
     timeline::Entry,
+    value::{Answer, Ask, Choice, Effect, Look, Offers},
     view::{hunk_head, hunk_lines},
     work::Desk,
 };

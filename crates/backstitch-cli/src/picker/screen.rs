@@ -25,7 +25,8 @@ use ratatui::{Terminal, TerminalOptions, Viewport, backend::CrosstermBackend, la
 
 use super::{
     keys::Key,
-    model::{Answer, Effect, Model},
+    model::Model,
+    value::{Answer, Effect},
     view::{self, Busy, Theme},
     work::Desk,
 };

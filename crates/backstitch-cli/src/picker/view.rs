@@ -19,8 +19,9 @@ use ratatui::{
 use unicode_width::UnicodeWidthStr;
 
 use super::{
-    model::{Ask, Choice, Look, Marks, Model, Offers, Screen, Wanted},
+    model::Model,
     timeline::Entry,
+    value::{Ask, Choice, Look, Marks, Offers, Screen, Wanted},
 };
 use crate::{command::restore, text};
 

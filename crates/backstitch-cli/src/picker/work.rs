@@ -15,8 +15,8 @@ use backstitch::{
 use bstr::BString;
 
 use super::{
-    model::{Answer, Ask, Choice, Effect, Look},
     timeline::{self, Entry},
+    value::{Answer, Ask, Choice, Effect, Look},
 };
 use crate::context::Context;
 

@@ -15,7 +15,7 @@ pub mod message;
 pub mod method;
 pub mod outbox;
 pub mod page;
-mod plans;
+pub mod plans;
 pub mod schema;
 mod server;
 mod special;

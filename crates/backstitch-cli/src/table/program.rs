@@ -56,6 +56,17 @@ pub struct Install {
     pub yes: bool,
 }
 
+/// `ui`
+#[derive(Args, Debug)]
+pub struct Web {
+    /// The port [default: any that is free].
+    #[arg(long, value_name = "PORT")]
+    pub port: Option<u16>,
+    /// Understood for the sake of scripts: no browser is opened, the address is printed.
+    #[arg(long)]
+    pub no_open: bool,
+}
+
 /// `completions`
 #[derive(Args, Debug)]
 pub struct Completions {

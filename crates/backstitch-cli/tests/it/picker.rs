@@ -301,3 +301,79 @@ fn plain_questions_can_be_left() {
         assert_eq!(w.read("a.txt"), "2\n");
     }
 }
+
+/// A project on which two agents worked.
+pub fn afternoon() -> World {
+    let w = World::new();
+    w.write("README.md", "# Demo\n");
+    w.write("src/main.rs", "fn main() {\n    parse();\n}\n");
+    w.write("src/parser/mod.rs", "pub fn parse() {}\n");
+    w.write("notes.txt", "mine\n");
+    w.save(&["-m", "before the agents"]);
+    let turn = |session, key: &str, prompt: &str, work: &dyn Fn()| {
+        let a = Agent { w: &w, id: session };
+        a.run(&["turn", "begin", "--key", key, "--prompt", prompt]);
+        a.run(&["tool", "before", "--call", key, "--tool", "bash"]);
+        work();
+        a.run(&["tool", "after", "--call", key]);
+        a.end();
+    };
+    turn("s1", "1", "rename the parser to reader", &|| {
+        std::fs::rename(w.path("src/parser"), w.path("src/reader")).unwrap();
+        w.write("src/main.rs", "fn main() {\n    read();\n}\n");
+    });
+    turn("s1", "2", "write tests for the reader, and say so in the README", &|| {
+        w.write("src/reader/tests.rs", "#[test]\nfn reads() {\n    super::parse();\n}\n");
+        w.write("README.md", "# Demo\n\nmore\n");
+    });
+    turn("s2", "1", "tidy up what nobody needs", &|| {
+        std::fs::remove_file(w.path("notes.txt")).unwrap();
+        w.write("README.md", "# Demo\n\nmore, and tidy\n");
+    });
+    w
+}
+
+/// Ages in seconds depend on the machine; those in the picture do not.
+fn aged(shown: &str) -> String {
+    let mut out: Vec<String> = Vec::new();
+    for line in shown.lines() {
+        let mut line = line.trim_end().to_owned();
+        for unit in ["s ago", "m ago"] {
+            let Some(end) = line.find(unit) else { continue };
+            let digits = line[..end].bytes().rev().take_while(u8::is_ascii_digit).count();
+            let spaces = line[..end - digits].bytes().rev().take_while(|b| *b == b' ').count();
+            let width = if spaces == 1 { 2 } else { spaces + digits };
+            line.replace_range(end - digits - spaces..end + 1, &format!("{:>1$}m", "5", width));
+        }
+        out.push(line);
+    }
+    out.join("\n") + "\n"
+}
+
+/// The pictures in the docs are what a terminal shows. `BACKSTITCH_PICTURES=1` writes them anew.
+#[test]
+fn the_pictures_in_the_docs() {
+    let w = on_screen(afternoon());
+    let mut s = Session::start(&w, &["rewind", "--color", "never"]);
+    s.see("D notes.txt  +0 -1");
+    let list = aged(&s.shown());
+    s.answer(DOWN);
+    s.see("A src/reader/tests.rs");
+    s.answer("\r");
+    s.see("! conflict: changed since by somebody else");
+    let turn = aged(&s.shown());
+    s.answer("r");
+    s.shows("the plan", |s| s.contains("PLAN:") && s.contains("n: change nothing"));
+    let plan = aged(&s.shown());
+    s.answer("\x03");
+    s.end();
+    let rule = format!("{}\n", "=".repeat(80));
+    let all = format!("{list}{rule}{turn}{rule}{plan}");
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures/picker.txt");
+    if std::env::var_os("BACKSTITCH_PICTURES").is_some() {
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, &all).unwrap();
+    }
+    let stored = std::fs::read_to_string(&file).unwrap_or_default();
+    assert_eq!(stored, all, "BACKSTITCH_PICTURES=1 writes {}", file.display());
+}
