@@ -125,6 +125,24 @@ pub fn quiet(command: &mut Command) -> Result<Vec<u8>> {
     Err(format!("{shown}: {}: {}", output.status, words.trim()).into())
 }
 
+/// Puts another text between the marks of a page of this repository.
+pub fn write_section(file: &str, marks: [&str; 2], section: &str) -> Result<()> {
+    let page = root()?.join(file);
+    let text = std::fs::read_to_string(&page).map_err(|e| format!("{}: {e}", page.display()))?;
+    let new = replaced(&text, marks, section).ok_or_else(|| {
+        format!("{}: the line that begins with {:?} is missing, or its end", page.display(), marks[0])
+    })?;
+    Ok(std::fs::write(&page, new).map_err(|e| format!("{}: {e}", page.display()))?)
+}
+
+/// The page with another text between the marks.
+pub fn replaced(page: &str, marks: [&str; 2], section: &str) -> Option<String> {
+    let start = page.find(marks[0])?;
+    let begin = start + page[start..].find('\n')? + 1;
+    let end = begin + page[begin..].find(marks[1])?;
+    Some(format!("{}\n{}\n\n{}", &page[..begin], section.trim_end(), &page[end..]))
+}
+
 /// The system programs that the tests use, with the Debian packages that bring them.
 const SYSTEM: &[(&str, &str)] =
     &[("git", "git"), ("strace", "strace"), ("setpriv", "util-linux"), ("mount", "mount"), ("tmux", "tmux")];
@@ -226,5 +244,14 @@ mod tests {
         assert!(!stream(shell, |line| lines.push(line.to_owned())).unwrap());
         lines.sort();
         assert_eq!(lines, ["err", "out"]);
+    }
+
+    #[test]
+    fn only_what_is_between_the_marks_is_replaced() {
+        const MARKS: [&str; 2] = ["<!-- system calls: ", "<!-- system calls: end -->"];
+        let page = "# A\n<!-- system calls: by x -->\nold\n<!-- system calls: end -->\n\n## B\n";
+        let new = "# A\n<!-- system calls: by x -->\n\nnew\n\n<!-- system calls: end -->\n\n## B\n";
+        assert_eq!(replaced(page, MARKS, "new\n").as_deref(), Some(new));
+        assert_eq!(replaced("# A\n", MARKS, "new"), None);
     }
 }

@@ -1,38 +1,53 @@
-//! `cargo xtask bench --hooks`: what an agent waits for, from the start of a hook's process to its end.
+//! What an agent waits for, from the start of a hook's process to its end.
 
 use std::{
     fs,
     io::Write,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
 
-use super::{machine, stats, trees::Tree};
+use super::{
+    contenders::Ours,
+    report::Report,
+    row::OURS,
+    stats::{part, seconds},
+    trees::Tree,
+};
 use crate::Result;
 
-/// Goal of the slowest of a hundred, on a small tree.
-const GOAL: Duration = Duration::from_millis(15);
+const NAMES: [&str; 6] = [
+    "UserPromptSubmit",
+    "PreToolUse Write",
+    "PostToolUse Write",
+    "PreToolUse Bash",
+    "PostToolUse Bash",
+    "Stop",
+];
 
-/// One turn after the other, each with a file tool and a shell command that writes. Returns whether the goal was reached.
-pub fn run(binary: &Path, dir: &Path, turns: usize, gate: bool) -> Result<bool> {
-    let (tree, home) = (dir.join("tree"), dir.join("home"));
-    fs::create_dir_all(&home)?;
-    Tree::parse("small", 0)?.lay(&tree)?;
-    const NAMES: [&str; 6] = [
-        "UserPromptSubmit",
-        "PreToolUse Write",
-        "PostToolUse Write",
-        "PreToolUse Bash",
-        "PostToolUse Bash",
-        "Stop",
-    ];
-    let mut times: Vec<Vec<Duration>> = vec![Vec::new(); NAMES.len()];
+/// One turn after the other, each with a file tool and a shell command that writes, on a small tree of its own in `dir`. Adds a row
+/// for each hook, `hook NAME` or `watched-hook NAME`.
+pub fn measure(binary: &Path, dir: &Path, turns: usize, watched: bool, report: &mut Report) -> Result<()> {
+    let tree = dir.join("tree");
+    fs::create_dir_all(dir)?;
+    Tree::Small.lay(&tree)?;
+    let mut ours = Ours::new(binary, &dir.join("home"), &[])?;
+    if watched {
+        ours.checkpoint(&tree)?;
+        ours.watch(&tree)?;
+    }
+    let measured = rounds(&ours, &tree, turns, if watched { "watched-hook" } else { "hook" }, report);
+    let ended = ours.unwatch();
+    measured.and(ended)
+}
+
+fn rounds(ours: &Ours, tree: &Path, turns: usize, prefix: &str, report: &mut Report) -> Result<()> {
     // The first turn of all fills the store: that is another figure.
     for turn in 0..=turns {
-        for (n, name) in NAMES.iter().enumerate() {
+        for name in NAMES {
             let (event, tool) = name.split_once(' ').unwrap_or((name, ""));
             let file = tree.join("written.txt");
             let payload = json!({
@@ -43,48 +58,54 @@ pub fn run(binary: &Path, dir: &Path, turns: usize, gate: bool) -> Result<bool> 
             if event == "PostToolUse" {
                 fs::write(&file, format!("{turn} {tool}"))?;
             }
-            let time = once(binary, &home, &payload)?;
+            let time = once(ours, tree, &payload)?;
             if turn > 0 {
-                times[n].push(time);
+                report.row(&format!("{prefix} {name}")).add(OURS, time);
             }
         }
     }
-    println!(
-        "{}\nhook processes on a small tree, {turns} turns, durable, one after the other\n",
-        machine::describe(dir)
-    );
-    println!("{:<20} {:>10} {:>10} {:>10}", "hook", "p50", "p99", "slowest");
-    let mut good = true;
-    let mut all: Vec<Duration> = Vec::new();
-    for (name, list) in NAMES.iter().zip(&mut times) {
-        good &= line(name, list) <= GOAL;
-        all.extend(list.iter());
+    match complaints(ours.cli().home())? {
+        None => Ok(()),
+        Some(text) => Err(format!("the hooks complained: {text}").into()),
     }
-    line("all", &mut all);
-    println!("\ngoal: p99 of each within {}", stats::show(GOAL));
-    let log = home.join(".local/share/backstitch/hooks.log");
-    if log.exists() {
-        return Err(format!("the hooks complained: {}", fs::read_to_string(&log)?).into());
-    }
-    Ok(good || !gate)
 }
 
-/// Prints a line; returns the time of the slowest of a hundred.
-fn line(name: &str, list: &mut [Duration]) -> Duration {
-    list.sort();
-    let at = |part: f64| {
-        let n = ((list.len() as f64 * part).ceil() as usize).clamp(1, list.len().max(1));
-        list.get(n - 1).copied().unwrap_or_default()
-    };
-    let (half, most, worst) = (at(0.5), at(0.99), at(1.0));
-    println!("{name:<20} {:>10} {:>10} {:>10}", stats::show(half), stats::show(most), stats::show(worst));
-    most
+/// What hooks had to say, which they never say to the agent.
+fn complaints(home: &Path) -> Result<Option<String>> {
+    let mut open: Vec<PathBuf> = vec![home.to_path_buf()];
+    while let Some(dir) = open.pop() {
+        for item in fs::read_dir(dir)? {
+            let item = item?;
+            if item.file_name() == "hooks.log" {
+                return Ok(Some(fs::read_to_string(item.path())?));
+            }
+            if item.file_type()?.is_dir() {
+                open.push(item.path());
+            }
+        }
+    }
+    Ok(None)
 }
 
-fn once(binary: &Path, home: &Path, payload: &Value) -> Result<Duration> {
+/// The times of each hook, without the goals.
+pub fn print(report: &Report) {
+    println!("{:<34} {:>10} {:>10} {:>10}", "hook", "p50", "p99", "slowest");
+    for row in &report.rows {
+        let at = |share| part(row.of(OURS), share).map_or("-".into(), seconds);
+        println!("{:<34} {:>10} {:>10} {:>10}", row.operation, at(0.5), at(0.99), at(1.0));
+    }
+}
+
+fn once(ours: &Ours, tree: &Path, payload: &Value) -> Result<Duration> {
     let text = payload.to_string();
-    let mut c = Command::new(binary);
-    c.args(["hook", "claude"]).env_clear().env("HOME", home).env("PATH", "/usr/bin:/bin").current_dir(home);
+    let mut c = Command::new(ours.cli().binary());
+    c.args(["hook", "claude"]).env_clear().current_dir(ours.cli().home());
+    // The agent's folder is in the payload: no option tells it.
+    for (key, value) in ours.cli().command(tree, ["status"]).get_envs() {
+        if let Some(value) = value {
+            c.env(key, value);
+        }
+    }
     c.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let began = Instant::now();
     let mut child = c.spawn()?;

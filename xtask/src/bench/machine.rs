@@ -35,6 +35,25 @@ pub fn describe(dir: &Path) -> String {
     )
 }
 
+/// When this is, to the second, in UTC.
+pub fn now() -> String {
+    let said = tools::quiet(Command::new("date").args(["-u", "+%Y-%m-%dT%H:%M:%SZ"]));
+    said.map_or_else(|_| "?".into(), |out| String::from_utf8_lossy(&out).trim().to_owned())
+}
+
+/// The commit that is checked out, and whether something differs from it.
+pub fn commit() -> String {
+    let git = |args: &[&str]| -> Option<String> {
+        let out = tools::quiet(&mut tools::command("git", args).ok()?).ok()?;
+        Some(String::from_utf8_lossy(&out).trim().to_owned())
+    };
+    let Some(id) = git(&["rev-parse", "--short=12", "HEAD"]) else { return "?".into() };
+    match git(&["status", "--porcelain", "--untracked-files=no"]) {
+        Some(changes) if changes.is_empty() => id,
+        _ => format!("{id} with changes"),
+    }
+}
+
 /// How busy the machine is, from 0 to 1, over a moment.
 fn busy() -> Option<f64> {
     let sample = || -> Option<(u64, u64)> {

@@ -1,10 +1,15 @@
 //! `cargo xtask bench`: us, git's own way and the bare system in turn on the same trees, as ratios.
 
+mod alone;
 mod contenders;
+mod goals;
 mod hooks;
 mod machine;
+mod page;
+mod peers;
 mod report;
 mod rounds;
+mod row;
 mod sessions;
 mod stats;
 mod trees;
@@ -16,7 +21,7 @@ use std::{
 
 use report::Report;
 use rounds::Plan;
-use serde_json::Value;
+use row::Made;
 use trees::Tree;
 
 use crate::{
@@ -40,18 +45,28 @@ pub const COMMAND: Command = Command {
               round of each kind of restore (in all rounds of a small tree) the result is compared by content, type, mode and link\n\
               text, and what matched before must have kept its inode and times. At the end git checks our store.\n\
               \n\
+              Ours has no watcher, but in the operations whose names begin with `watched-`. `tool` is both ends of a tool that\n\
+              names its file; `history` many checkpoints of 10 edits, with what the store grows; `list` a long list (small only);\n\
+              `hooks` an agent's hook processes (small only); `big-edit` 100 bytes in the middle of a large file (big only);\n\
+              `calls` counts system calls with strace; `peers` are jj, restic and rustic, where they are on PATH; `seeded` is the\n\
+              first checkpoint of the tree as a clean git repository.\n\
+              \n\
               Old stores are kept until the end: after many deletions, ext4 makes new files slowly for some minutes.",
     options: &[
         Opt {
             name: "--tree",
             value: Some("LIST"),
-            help: "small, linux, linux-git (as a clean repository), synth, with commas (small,linux)",
+            help: "small, linux, linux-git (as a clean repository), synth, js (packages of npm), big (2.1 GiB that do not\ncompress), with commas (small,linux); none measures nothing",
         },
-        Opt { name: "--files", value: Some("N"), help: "how many files synth has (100000)" },
+        Opt {
+            name: "--files",
+            value: Some("LIST"),
+            help: "how many files synth has (100000), one tree for each number",
+        },
         Opt {
             name: "--operation",
             value: Some("LIST"),
-            help: "first, unchanged, 10, 1000, restore-10, restore-1000, restore-half (all these), seeded (first, of the tree as a clean git repository)",
+            help: "first, unchanged, 10, 1000, restore-10, restore-1000, restore-half, big-edit (all these), watched-unchanged,\nwatched-10, watched-1000, watched-restore-10, watched-restore-1000, tool, watched-tool, calls, history, list,\nhooks, peers, seeded; all: whatever the tree takes",
         },
         Opt { name: "--rounds", value: Some("N"), help: "rounds of the short operations (7)" },
         Opt {
@@ -85,38 +100,89 @@ pub const COMMAND: Command = Command {
             value: Some("N"),
             help: "instead: so many sessions of --turns turns on --files files (5000): cost, space, list, collection",
         },
-        Opt { name: "--turns", value: Some("N"), help: "turns of each of the --sessions (100)" },
+        Opt {
+            name: "--turns",
+            value: Some("N"),
+            help: "turns of each of the --sessions (100), of the operation hooks (1000)",
+        },
+        Opt { name: "--history", value: Some("N"), help: "checkpoints of the operation history (500)" },
+        Opt { name: "--rows", value: Some("N"), help: "rows of the operation list (10000)" },
+        Opt { name: "--scale", value: Some("N"), help: "divide the sizes of big by this, to try it (1)" },
         Opt { name: "--keep", value: None, help: "keep the working folder" },
-        Opt { name: "--json", value: Some("FILE"), help: "write every figure to this file" },
+        Opt { name: "--json", value: Some("FILE"), help: "write every figure to this file, after each tree" },
+        Opt {
+            name: "--write",
+            value: Some("FILE"),
+            help: "put the figures into this page, between its marks",
+        },
+        Opt {
+            name: "--add",
+            value: Some("LIST"),
+            help: "take up what earlier runs wrote with --json; of each tree and operation the newest stays",
+        },
         Opt { name: "--gate", value: None, help: "fail if a figure misses its goal" },
     ],
 };
 
+/// What is measured without a wish, as far as the tree takes it.
+const USUAL: &str = "first,unchanged,10,1000,restore-10,restore-1000,restore-half,big-edit";
+
 /// The task.
 pub fn run(options: &Parsed) -> Result<bool> {
-    let list = |name: &str, default: &str| -> Vec<String> {
-        options
-            .text(name)
-            .unwrap_or(default)
-            .split(',')
-            .map(|s| s.trim().to_owned())
-            .filter(|s| !s.is_empty())
-            .collect()
-    };
-    let operations = list("--operation", "first,unchanged,10,1000,restore-10,restore-1000,restore-half");
-    let without = list("--without", "");
-    check_words("--operation", &operations, rounds::OPERATIONS)?;
+    let mut all = measure(options)?;
+    for file in list(options, "--add", "") {
+        let text = fs::read(&file).map_err(|e| format!("{file}: {e}"))?;
+        let earlier = serde_json::from_slice(&text).map_err(|e| format!("{file}: {e}"))?;
+        report::add(&mut all, &earlier).ok_or_else(|| format!("{file}: not of this program"))?;
+    }
+    if options.has("--add") {
+        for report in &all {
+            println!();
+            report.print();
+        }
+    }
+    if let Some(file) = options.text("--json") {
+        write_json(Path::new(file), &all)?;
+    }
+    if let Some(file) = options.text("--write") {
+        let seen = |name: &&str| all.iter().flat_map(|r| &r.rows).any(|row| row.seconds.contains_key(*name));
+        let missing: Vec<&str> = peers::missing().into_iter().filter(|name| !seen(name)).collect();
+        tools::write_section(file, page::MARKS, &page::section(&all, &missing))?;
+    }
+    let gate = options.has("--gate");
+    Ok(all.iter().all(|report| report.correct() && (!gate || report.reaches_goals())))
+}
+
+fn list(options: &Parsed, name: &str, default: &str) -> Vec<String> {
+    let text = options.text(name).unwrap_or(default);
+    text.split(',').map(|s| s.trim().to_owned()).filter(|s| !s.is_empty()).collect()
+}
+
+/// Whatever is asked for.
+fn measure(options: &Parsed) -> Result<Vec<Report>> {
+    let operations = list(options, "--operation", USUAL);
+    let without = list(options, "--without", "");
+    check_words("--operation", &operations, &[rounds::OPERATIONS, &["all"]].concat())?;
     check_words("--without", &without, &["git", "bare", "check", "fsck"])?;
     let how = options.text("--delete").unwrap_or("rm");
     check_words("--delete", &[how.to_owned()], &["rm", "move"])?;
-    let files = options.value("--files", 100_000)?;
-    let trees: Vec<Tree> =
-        list("--tree", "small,linux").iter().map(|name| Tree::parse(name, files)).collect::<Result<_>>()?;
+    let (hooks, sessions) = (options.has("--hooks"), options.has("--sessions"));
+    let files: Vec<usize> = list(options, "--files", if sessions { "5000" } else { "100000" })
+        .iter()
+        .map(|n| n.parse().map_err(|_| format!("--files: cannot read {n:?}")))
+        .collect::<Result<_, _>>()?;
+    let scale = options.value("--scale", 1)?;
+    let mut trees = Vec::new();
+    for name in list(options, "--tree", "small,linux") {
+        trees.extend(Tree::parse(&name, &files, scale)?);
+    }
+    if trees.is_empty() && !hooks && !sessions {
+        return Ok(Vec::new());
+    }
 
     let release = tools::target()?.join("release");
     let mut build = vec!["build", "--release"];
-    let instead = options.has("--hooks") || options.has("--sessions");
-    if !instead {
+    if !hooks && !sessions {
         build.extend(["--package", "backstitch-bench"]);
     }
     if options.text("--binary").is_none() {
@@ -137,52 +203,70 @@ pub fn run(options: &Parsed) -> Result<bool> {
     let dir = base.join(format!("backstitch-bench-{}", std::process::id()));
     fs::create_dir_all(&dir)?;
     let dir = dir.canonicalize()?;
-    if options.has("--hooks") {
-        let good = hooks::run(&binary, &dir, options.value("--rounds", 200)?, options.has("--gate"))?;
-        fs::remove_dir_all(&dir)?;
-        return Ok(good);
-    }
-    if options.has("--sessions") {
+    let made = Made {
+        machine: machine::describe(&dir),
+        date: machine::now(),
+        commit: match options.text("--binary") {
+            Some(_) => "unknown (a given program)".into(),
+            None => machine::commit(),
+        },
+    };
+    println!("{}", made.machine);
+
+    let mut all: Vec<Report> = Vec::new();
+    if hooks {
+        let turns = options.value("--rounds", 200)?;
+        println!("hook processes on a small tree, {turns} turns, durable, one after the other\n");
+        let mut report = Report::new(&Tree::Small.name(), &Tree::Small.title(), &made);
+        for (watched, name) in [(false, "plain"), (true, "watched")] {
+            hooks::measure(&binary, &dir.join(name), turns, watched, &mut report)?;
+        }
+        hooks::print(&report);
+        all.push(report);
+    } else if sessions {
         let size = sessions::Size {
             sessions: options.value("--sessions", 20)?,
             turns: options.value("--turns", 100)?,
-            files: options.value("--files", 5_000)?,
+            files: files.first().copied().unwrap_or(5_000),
         };
-        let good = sessions::run(&binary, &dir, &size, options.has("--gate"))?;
-        fs::remove_dir_all(&dir)?;
-        machine::note_deletions(&base);
-        return Ok(good);
+        all.push(sessions::run(&binary, &dir, &size, &made)?);
+    } else {
+        let rounds: usize = options.value("--rounds", 7)?;
+        let has = |word: &str| !without.contains(&word.to_owned());
+        for tree in trees {
+            let plan = Plan {
+                tree,
+                dir: dir.join(tree.name()),
+                binary: binary.clone(),
+                bare: release.join("bare"),
+                operations: wanted(tree, &operations),
+                rounds,
+                long_rounds: options.value("--long-rounds", tree.long_rounds(rounds))?,
+                git: has("git"),
+                yardstick: has("bare"),
+                check: has("check"),
+                fsck: has("fsck"),
+                delete: how == "rm",
+                history: options.value("--history", alone::HISTORY)?,
+                rows: options.value("--rows", alone::ROWS)?,
+                turns: options.value("--turns", 1_000)?,
+                // Later rows are newer.
+                made: Made { date: machine::now(), ..made.clone() },
+            };
+            println!("\n=== {}", tree.title());
+            all.push(plan.carry_out()?);
+            println!();
+            if let (Some(report), false) = (all.last(), options.has("--add")) {
+                report.print();
+            }
+            // Whatever happens to the next tree.
+            if let Some(file) = options.text("--json") {
+                write_json(Path::new(file), &all)?;
+            }
+        }
     }
-    println!("{}", machine::describe(&dir));
-
-    let rounds: usize = options.value("--rounds", 7)?;
-    let mut good = true;
-    let mut all = Vec::new();
-    for tree in trees {
-        let long = if tree.is_small() { rounds } else { 3 };
-        let plan = Plan {
-            tree,
-            dir: dir.join(tree.name()),
-            binary: binary.clone(),
-            bare: release.join("bare"),
-            operations: operations.clone(),
-            rounds,
-            long_rounds: options.value("--long-rounds", long)?,
-            git: !without.contains(&"git".into()),
-            yardstick: !without.contains(&"bare".into()),
-            check: !without.contains(&"check".into()),
-            fsck: !without.contains(&"fsck".into()),
-            delete: how == "rm",
-        };
-        println!("\n=== {}", tree.title());
-        let report = plan.carry_out()?;
-        println!();
-        report.print();
-        good &= report.correct() && (!options.has("--gate") || report.reaches_goals());
-        all.push(report);
-    }
-    if let Some(file) = options.text("--json") {
-        write_json(Path::new(file), &dir, &all)?;
+    if (hooks || sessions) && !options.has("--add") {
+        all.iter().for_each(Report::print);
     }
     if options.has("--keep") {
         println!("\nkept: {}", dir.display());
@@ -190,7 +274,20 @@ pub fn run(options: &Parsed) -> Result<bool> {
         fs::remove_dir_all(&dir)?;
         machine::note_deletions(&base);
     }
-    Ok(good)
+    Ok(all)
+}
+
+/// The operations that a tree takes of those that were asked for; it is said which it does not take.
+fn wanted(tree: Tree, asked: &[String]) -> Vec<String> {
+    let all = asked.iter().any(|o| o == "all");
+    let (taken, left): (Vec<String>, Vec<String>) = match all {
+        true => rounds::OPERATIONS.iter().map(|o| (*o).to_owned()).partition(|o| tree.takes(o)),
+        false => asked.iter().cloned().partition(|o| tree.takes(o)),
+    };
+    if !all && !left.is_empty() {
+        println!("not for {}: {}", tree.name(), left.join(", "));
+    }
+    taken
 }
 
 fn check_words(option: &str, given: &[String], known: &[&str]) -> Result<()> {
@@ -200,8 +297,7 @@ fn check_words(option: &str, given: &[String], known: &[&str]) -> Result<()> {
     }
 }
 
-fn write_json(file: &Path, dir: &Path, reports: &[Report]) -> Result<()> {
-    let trees: Vec<Value> = reports.iter().map(Report::to_json).collect();
-    let document = serde_json::json!({ "machine": machine::describe(dir), "trees": trees });
-    Ok(fs::write(file, serde_json::to_vec_pretty(&document)?)?)
+fn write_json(file: &Path, reports: &[Report]) -> Result<()> {
+    let text = serde_json::to_vec_pretty(&report::document(reports))?;
+    Ok(fs::write(file, text).map_err(|e| format!("{}: {e}", file.display()))?)
 }

@@ -1,99 +1,58 @@
-//! The table.
+//! What was measured and found on one tree.
 
-use std::time::Duration;
-
-use backstitch_testkit::{Kind, TreeModel};
 use serde_json::{Value, json};
 
 use super::{
-    stats::{middle, ratio, show},
-    trees::Tree,
+    goals::{self, Verdict},
+    row::{BARE, GIT, Made, OURS, Row},
+    stats::seconds,
 };
 
-/// What one operation took, round by round.
-#[derive(Default)]
-pub struct Samples {
-    /// Which operation.
-    pub name: String,
-    /// Ours.
-    pub ours: Vec<Duration>,
-    /// Git's.
-    pub git: Vec<Duration>,
-    /// The bare program's.
-    pub bare: Vec<Duration>,
-    /// Our processor time; unlike the clock, it hardly depends on who else works.
-    pub ours_cpu: Vec<Duration>,
-    /// Git's.
-    pub git_cpu: Vec<Duration>,
-    /// Whether somebody else worked on the machine at the time.
-    pub disturbed: bool,
-}
-
-/// What was measured and found on one tree.
+/// One tree.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    tree: Tree,
-    files: usize,
-    dirs: usize,
-    links: usize,
-    samples: Vec<Samples>,
+    /// Its name.
+    pub tree: String,
+    /// What it is.
+    pub title: String,
+    /// How many regular files it holds.
+    pub files: u64,
+    /// How many links.
+    pub links: u64,
+    /// How many folders.
+    pub dirs: u64,
+    /// How many bytes are in the files.
+    pub bytes: u64,
+    /// The operations.
+    pub rows: Vec<Row>,
+    /// What must hold, and why it does not.
     facts: Vec<(String, Result<(), String>)>,
-    /// Bytes of our store after the first checkpoint.
-    pub first_store: u64,
-    /// Bytes of git's.
-    pub git_first_store: u64,
-    /// Bytes of our store at the end.
-    pub store: u64,
-    /// Bytes of git's.
-    pub git_store: u64,
-    /// The most memory of a first checkpoint.
-    pub peak_mib: u64,
+    /// Of the rows that are still to come.
+    made: Made,
 }
-
-/// What is wanted on a large tree: the operation, the least ratio of git to us, the greatest ratio of us to the bare program.
-const GOALS: &[(&str, f64, f64)] = &[
-    ("first", 6.0, f64::INFINITY),
-    ("unchanged", 2.8, 1.6),
-    ("10", 3.0, f64::INFINITY),
-    ("1000", 6.0, f64::INFINITY),
-    ("restore-10", 5.0, f64::INFINITY),
-    ("restore-1000", 3.5, f64::INFINITY),
-    ("restore-half", 3.0, f64::INFINITY),
-    ("seeded", 100.0, 2.0),
-];
 
 impl Report {
     /// An empty one.
-    pub fn new(tree: Tree, model: &TreeModel) -> Report {
-        Report {
-            tree,
-            files: model.count(Kind::File),
-            dirs: model.count(Kind::Dir),
-            links: model.count(Kind::Link),
-            samples: Vec::new(),
-            facts: Vec::new(),
-            first_store: 0,
-            git_first_store: 0,
-            store: 0,
-            git_store: 0,
-            peak_mib: 0,
-        }
+    pub fn new(tree: &str, title: &str, made: &Made) -> Report {
+        Report { tree: tree.to_owned(), title: title.to_owned(), made: made.clone(), ..Report::default() }
     }
 
-    /// What the tree is.
+    /// How large the tree is.
     pub fn head(&self) -> String {
-        format!("{} files, {} links, {} folders", self.files, self.links, self.dirs)
+        let mib = self.bytes as f64 / f64::from(1 << 20);
+        format!("{} files with {mib:.1} MiB, {} links, {} folders", self.files, self.links, self.dirs)
     }
 
-    /// The samples of an operation.
-    pub fn samples(&mut self, operation: &str) -> &mut Samples {
-        let at = match self.samples.iter().position(|s| s.name == operation) {
+    /// The row of an operation.
+    pub fn row(&mut self, operation: &str) -> &mut Row {
+        let at = match self.rows.iter().position(|s| s.operation == operation) {
             Some(at) => at,
             None => {
-                self.samples.push(Samples { name: operation.to_owned(), ..Samples::default() });
-                self.samples.len() - 1
+                self.rows.push(Row::new(operation, &self.made));
+                self.rows.len() - 1
             }
         };
-        &mut self.samples[at]
+        &mut self.rows[at]
     }
 
     /// Something that must hold. Said again, a failure stays.
@@ -105,68 +64,71 @@ impl Report {
         }
     }
 
+    /// What must hold, in order.
+    pub fn facts(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        self.facts.iter().map(|(what, holds)| (what.as_str(), holds.as_ref().err().map(String::as_str)))
+    }
+
     /// Whether everything that must hold does.
     pub fn correct(&self) -> bool {
         self.facts.iter().all(|(_, holds)| holds.is_ok())
     }
 
-    /// Whether every ratio is as wanted.
-    pub fn reaches_goals(&self) -> bool {
-        self.samples.iter().all(|s| self.misses(s).is_empty())
+    /// How many goals came to each verdict.
+    pub fn count(&self, verdict: Verdict) -> usize {
+        let of = |row| goals::judge(&self.tree, row).filter(|(_, _, v)| *v == verdict).count();
+        self.rows.iter().map(of).sum()
     }
 
-    fn misses(&self, samples: &Samples) -> Vec<String> {
-        let goal = GOALS.iter().find(|(name, ..)| *name == samples.name);
-        // On a small tree a process is mostly its start.
-        let Some((_, least, most)) = goal.filter(|_| !self.tree.is_small()) else { return Vec::new() };
-        let mut out = Vec::new();
-        if ratio(&samples.git, &samples.ours).is_some_and(|r| r < *least) {
-            out.push(format!("git/ours < {least}"));
-        }
-        if ratio(&samples.ours, &samples.bare).is_some_and(|r| r > *most) {
-            out.push(format!("ours/bare > {most}"));
-        }
-        out
+    /// Whether every goal is reached.
+    pub fn reaches_goals(&self) -> bool {
+        self.count(Verdict::Near) + self.count(Verdict::Missed) == 0
     }
 
     /// The table and the facts.
     pub fn print(&self) {
-        println!("{} ({})", self.tree.title(), self.head());
+        println!("{} ({})", self.title, self.head());
         println!(
-            "{:<14} {:>10} {:>10} {:>9} {:>10} {:>10} {:>10} {:>10} {:>3}",
+            "{:<22} {:>10} {:>10} {:>9} {:>10} {:>10} {:>10} {:>10} {:>3}",
             "operation", "ours", "git", "git/ours", "bare", "ours/bare", "cpu ours", "cpu git", "n"
         );
-        for samples in &self.samples {
-            let time = |list: &[Duration]| middle(list).map_or("-".into(), show);
-            let times = |r: Option<f64>| r.map_or("-".into(), |r| format!("{r:.2}"));
-            let mut notes = self.misses(samples);
-            if samples.disturbed {
+        let time = |value: Option<f64>| value.map_or("-".into(), seconds);
+        let times = |value: Option<f64>| value.map_or("-".into(), |r| format!("{r:.2}"));
+        for row in &self.rows {
+            let mut notes: Vec<String> = goals::judge(&self.tree, row)
+                .map(|(goal, _, verdict)| format!("{} {}", goal.measure, verdict.word()))
+                .collect();
+            if row.busy {
                 notes.push("busy machine".into());
             }
-            println!(
-                "{:<14} {:>10} {:>10} {:>9} {:>10} {:>10} {:>10} {:>10} {:>3}  {}",
-                samples.name,
-                time(&samples.ours),
-                time(&samples.git),
-                times(ratio(&samples.git, &samples.ours)),
-                time(&samples.bare),
-                times(ratio(&samples.ours, &samples.bare)),
-                time(&samples.ours_cpu),
-                time(&samples.git_cpu),
-                samples.ours.len(),
-                notes.join(", ")
-            );
-        }
-        let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
-        if self.first_store > 0 {
-            print!("store after the first checkpoint: {}", mib(self.first_store));
-            if self.git_first_store > 0 {
-                let share = self.first_store as f64 / self.git_first_store as f64;
-                print!(", git {}, ours/git {share:.2}", mib(self.git_first_store));
+            let others: Vec<(&String, &Vec<f64>)> =
+                row.seconds.iter().filter(|(who, _)| ![OURS, GIT, BARE].contains(&who.as_str())).collect();
+            for (who, _) in others {
+                notes.push(format!("{who} {}", time(row.middle(who))));
             }
-            println!("; most memory of it: {} MiB", self.peak_mib);
+            println!(
+                "{:<22} {:>10} {:>10} {:>9} {:>10} {:>10} {:>10} {:>10} {:>3}  {}",
+                row.operation,
+                time(row.middle(OURS)),
+                time(row.middle(GIT)),
+                times(row.ratio(GIT, OURS)),
+                time(row.middle(BARE)),
+                times(row.ratio(OURS, BARE)),
+                time(row.middle_cpu(OURS)),
+                time(row.middle_cpu(GIT)),
+                row.of(OURS).len(),
+                notes.join("; ")
+            );
+            for (name, value) in &row.figures {
+                println!("{:<22} {value:>10.2} {name}", "");
+            }
         }
-        println!("stores at the end: ours {}, git {}", mib(self.store), mib(self.git_store));
+        println!(
+            "goals: {} reached, {} missed within 1.5, {} missed",
+            self.count(Verdict::Reached),
+            self.count(Verdict::Near),
+            self.count(Verdict::Missed)
+        );
         for (what, holds) in &self.facts {
             match holds {
                 Ok(()) => println!("ok: {what}"),
@@ -177,20 +139,20 @@ impl Report {
 
     /// Everything, for a machine.
     pub fn to_json(&self) -> Value {
-        let seconds = |list: &[Duration]| list.iter().map(Duration::as_secs_f64).collect::<Vec<_>>();
         let operations: Vec<Value> = self
-            .samples
+            .rows
             .iter()
-            .map(|s| {
-                json!({
-                    "operation": s.name,
-                    "ours_s": seconds(&s.ours), "git_s": seconds(&s.git), "bare_s": seconds(&s.bare),
-                    "ours_cpu_s": seconds(&s.ours_cpu), "git_cpu_s": seconds(&s.git_cpu),
-                    "median_s": { "ours": middle(&s.ours).map(|d| d.as_secs_f64()), "git": middle(&s.git).map(|d| d.as_secs_f64()),
-                                  "bare": middle(&s.bare).map(|d| d.as_secs_f64()) },
-                    "git_to_ours": ratio(&s.git, &s.ours), "ours_to_bare": ratio(&s.ours, &s.bare),
-                    "busy": s.disturbed, "misses": self.misses(s),
-                })
+            .map(|row| {
+                let mut value = row.to_json();
+                value["median_s"] =
+                    json!({ "ours": row.middle(OURS), "git": row.middle(GIT), "bare": row.middle(BARE) });
+                value["git_to_ours"] = json!(row.ratio(GIT, OURS));
+                value["ours_to_bare"] = json!(row.ratio(OURS, BARE));
+                let judged = goals::judge(&self.tree, row).map(|(goal, reached, verdict)| {
+                    json!({ "goal": goal.measure.to_string(), "value": reached, "verdict": verdict.word() })
+                });
+                value["goals"] = judged.collect();
+                value
             })
             .collect();
         let facts: Vec<Value> = self
@@ -199,9 +161,125 @@ impl Report {
             .map(|(what, holds)| json!({ "what": what, "holds": holds.is_ok(), "why": holds.as_ref().err() }))
             .collect();
         json!({
-            "tree": self.tree.name(), "files": self.files, "links": self.links, "folders": self.dirs, "operations": operations,
-            "facts": facts, "first_store_bytes": self.first_store, "git_first_store_bytes": self.git_first_store,
-            "store_bytes": self.store, "git_store_bytes": self.git_store, "first_peak_mib": self.peak_mib,
+            "tree": self.tree, "title": self.title, "files": self.files, "links": self.links, "folders": self.dirs,
+            "bytes": self.bytes, "operations": operations, "facts": facts,
         })
+    }
+
+    /// What [`Report::to_json`] gave.
+    pub fn of_json(value: &Value) -> Option<Report> {
+        let fact = |v: &Value| -> Option<(String, Result<(), String>)> {
+            let why = v["why"].as_str().unwrap_or("?").to_owned();
+            Some((v["what"].as_str()?.to_owned(), if v["holds"].as_bool()? { Ok(()) } else { Err(why) }))
+        };
+        Some(Report {
+            tree: value["tree"].as_str()?.to_owned(),
+            title: value["title"].as_str()?.to_owned(),
+            files: value["files"].as_u64()?,
+            links: value["links"].as_u64()?,
+            dirs: value["folders"].as_u64()?,
+            bytes: value["bytes"].as_u64()?,
+            rows: value["operations"].as_array()?.iter().map(Row::of_json).collect::<Option<_>>()?,
+            facts: value["facts"].as_array()?.iter().map(fact).collect::<Option<_>>()?,
+            made: Made::default(),
+        })
+    }
+
+    fn newest(&self) -> &str {
+        self.rows.iter().map(|row| row.made.date.as_str()).max().unwrap_or_default()
+    }
+
+    /// Takes up another report of the same tree: of each operation the newer row stays.
+    fn take_up(&mut self, other: Report) {
+        if other.newest() >= self.newest() {
+            self.facts.retain(|(what, _)| !other.facts.iter().any(|(known, _)| known == what));
+            self.facts.extend(other.facts);
+            (self.files, self.links, self.dirs, self.bytes) =
+                (other.files, other.links, other.dirs, other.bytes);
+            self.title = other.title;
+        } else {
+            let missing = |(what, _): &(String, _)| !self.facts.iter().any(|(known, _)| known == what);
+            let more: Vec<_> = other.facts.into_iter().filter(missing).collect();
+            self.facts.extend(more);
+        }
+        for row in other.rows {
+            match self.rows.iter_mut().find(|known| known.operation == row.operation) {
+                Some(known) if row.made.date >= known.made.date => *known = row,
+                Some(_) => {}
+                None => self.rows.push(row),
+            }
+        }
+    }
+}
+
+/// Adds what an earlier run wrote with `--json`.
+pub fn add(reports: &mut Vec<Report>, earlier: &Value) -> Option<()> {
+    for value in earlier["trees"].as_array()? {
+        let report = Report::of_json(value)?;
+        match reports.iter_mut().find(|known| known.tree == report.tree) {
+            Some(known) => known.take_up(report),
+            None => reports.push(report),
+        }
+    }
+    Some(())
+}
+
+/// The document of a run.
+pub fn document(reports: &[Report]) -> Value {
+    json!({ "trees": reports.iter().map(Report::to_json).collect::<Vec<_>>() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn measured(tree: &str, date: &str, rows: &[(&str, u64)]) -> Report {
+        let made = Made { machine: "m".into(), date: date.into(), commit: "c".into() };
+        let mut report = Report::new(tree, "A tree", &made);
+        for (operation, ms) in rows {
+            report.row(operation).add(OURS, Duration::from_millis(*ms));
+        }
+        report
+    }
+
+    fn middle(report: &Report, operation: &str) -> Option<f64> {
+        report.rows.iter().find(|r| r.operation == operation)?.middle(OURS)
+    }
+
+    #[test]
+    fn of_several_runs_the_newest_row_stays() {
+        let mut old = measured("linux", "2026-01-01T00:00:00Z", &[("10", 1), ("1000", 2)]);
+        old.fact("sound", Err("it was not".into()));
+        let mut new = measured("linux", "2026-01-02T00:00:00Z", &[("10", 3), ("first", 4)]);
+        new.fact("sound", Ok(()));
+        let other = measured("small", "2026-01-03T00:00:00Z", &[("10", 5)]);
+        for order in [[&old, &new], [&new, &old]] {
+            let mut all = vec![other.clone()];
+            for report in order {
+                add(&mut all, &document(std::slice::from_ref(report))).unwrap();
+            }
+            assert_eq!(all.len(), 2);
+            let linux = all.iter().find(|r| r.tree == "linux").unwrap();
+            assert_eq!(middle(linux, "10"), Some(0.003));
+            assert_eq!((middle(linux, "1000"), middle(linux, "first")), (Some(0.002), Some(0.004)));
+            assert!(linux.correct(), "{order:?}");
+        }
+        assert_eq!(add(&mut Vec::new(), &json!({ "trees": [{ "tree": "linux" }] })), None);
+        assert_eq!(add(&mut Vec::new(), &json!({})), None);
+    }
+
+    #[test]
+    fn goals_are_counted() {
+        let report = measured(
+            "small",
+            "d",
+            &[("tool-before", 5), ("tool-after", 8), ("watched-10", 60), ("unchanged", 10)],
+        );
+        let counts = [Verdict::Reached, Verdict::Near, Verdict::Missed].map(|v| report.count(v));
+        assert_eq!(counts, [1, 1, 1]);
+        assert!(!report.reaches_goals());
+        assert!(measured("small", "d", &[("tool-before", 5)]).reaches_goals());
     }
 }

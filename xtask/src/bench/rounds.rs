@@ -13,14 +13,39 @@ use backstitch_testkit::{Compare, Git, Kind, TreeModel, model::Options, text};
 use super::{
     contenders::{Bare, Ours, Shadow},
     machine,
-    report::{Report, Samples},
+    report::Report,
+    row::{BARE, GIT, Made, OURS},
     trees::{self, Tree},
 };
 use crate::{Result, campaign::own_workspace};
 
-/// Everything that can be measured.
-pub const OPERATIONS: &[&str] =
-    &["first", "unchanged", "10", "1000", "restore-10", "restore-1000", "restore-half", "seeded"];
+/// Everything that can be measured. What ends in a number is after so many edits; `watched-` is the same beside a watcher.
+pub const OPERATIONS: &[&str] = &[
+    "first",
+    "unchanged",
+    "10",
+    "1000",
+    "restore-10",
+    "restore-1000",
+    "restore-half",
+    "watched-unchanged",
+    "watched-10",
+    "watched-1000",
+    "watched-restore-10",
+    "watched-restore-1000",
+    "tool",
+    "watched-tool",
+    "big-edit",
+    "calls",
+    "history",
+    "list",
+    "hooks",
+    "peers",
+    "seeded",
+];
+
+/// Those with a store of their own.
+const APART: &[&str] = &["first", "history", "list", "hooks", "peers", "seeded"];
 
 /// What to measure, and how.
 pub struct Plan {
@@ -48,6 +73,14 @@ pub struct Plan {
     pub fsck: bool,
     /// Whether the half is removed, rather than moved away.
     pub delete: bool,
+    /// Checkpoints of `history`.
+    pub history: usize,
+    /// Rows of `list`.
+    pub rows: usize,
+    /// Turns of `hooks`.
+    pub turns: usize,
+    /// Where and when.
+    pub made: Made,
 }
 
 /// Who is to run.
@@ -58,18 +91,28 @@ enum Who {
     Bare,
 }
 
+impl Who {
+    fn name(self) -> &'static str {
+        match self {
+            Who::Ours => OURS,
+            Who::Git => GIT,
+            Who::Bare => BARE,
+        }
+    }
+}
+
 /// A bench under way.
-struct Bench<'a> {
-    plan: &'a Plan,
-    tree: PathBuf,
-    ours: Ours,
+pub(super) struct Bench<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) tree: PathBuf,
+    pub(super) ours: Ours,
     git: Option<Shadow>,
     bare: Bare,
     /// The regular files that may be edited, in order.
-    files: Vec<PathBuf>,
-    report: Report,
+    pub(super) files: Vec<PathBuf>,
+    pub(super) report: Report,
     /// Counts the edits, so that each makes something new.
-    edits: usize,
+    pub(super) edits: usize,
 }
 
 impl Plan {
@@ -79,7 +122,10 @@ impl Plan {
         let tree = self.dir.join("tree");
         self.tree.lay(&tree)?;
         let model = TreeModel::read_with(&tree, Options { content: false, ..Options::default() })?;
-        let report = Report::new(self.tree, &model);
+        let mut report = Report::new(&self.tree.name(), &self.tree.title(), &self.made);
+        let count = |kind| model.count(kind) as u64;
+        (report.files, report.links, report.dirs) = (count(Kind::File), count(Kind::Link), count(Kind::Dir));
+        report.bytes = trees::size(&tree)?.bytes;
         println!("{}", report.head());
         let files = model
             .entries
@@ -89,7 +135,7 @@ impl Plan {
             .collect();
         let mut bench = Bench {
             plan: self,
-            ours: Ours::new(&self.binary, &self.dir.join("ours-0"))?,
+            ours: self.ours("ours-0")?,
             git: if self.git { Some(Shadow::new(&self.dir.join("git-0"))?) } else { None },
             bare: Bare(self.bare.clone()),
             tree,
@@ -98,8 +144,19 @@ impl Plan {
             edits: 0,
         };
         own_workspace(bench.ours.cli(), &bench.tree)?;
-        bench.run()?;
+        let ran = bench.run();
+        if let Err(error) = ran {
+            // What was measured before is kept.
+            bench.report.fact("everything that was asked for is measured", Err(error.to_string()));
+        }
+        // Ends a watcher, if there is one.
+        drop(bench.ours);
         Ok(bench.report)
+    }
+
+    /// Ours with a home of this name.
+    pub fn ours(&self, home: &str) -> Result<Ours> {
+        Ours::new(&self.binary, &self.dir.join(home), &self.tree.settings())
     }
 
     fn asked(&self, operation: &str) -> bool {
@@ -117,32 +174,35 @@ fn is_rule(path: &[u8]) -> bool {
 impl Bench<'_> {
     fn run(&mut self) -> Result<()> {
         machine::sync();
-        self.bare.walk(&self.tree)?;
+        if self.plan.yardstick {
+            self.bare.walk(&self.tree)?;
+        }
         if self.plan.asked("first") {
             self.first("first", "")?;
         }
-        if self.plan.operations.iter().all(|o| o == "first" || o == "seeded") {
-            return self.seeded();
+        if self.plan.operations.iter().any(|o| !APART.contains(&o.as_str())) {
+            self.beside_one_store()?;
         }
-        // What follows starts from a first checkpoint that nobody times.
+        for (name, measure) in [
+            ("history", Self::history as fn(&mut Self) -> Result<()>),
+            ("list", Self::list),
+            ("hooks", Self::hooks),
+            ("peers", Self::peers),
+        ] {
+            if self.plan.asked(name) {
+                measure(self)?;
+            }
+        }
+        self.seeded()
+    }
+
+    /// What starts from a first checkpoint that nobody times.
+    fn beside_one_store(&mut self) -> Result<()> {
         self.ours.checkpoint(&self.tree)?;
         if let Some(git) = &self.git {
             git.snapshot(&self.tree)?;
         }
-        if self.plan.asked("unchanged") {
-            self.checkpoints("unchanged", 0)?;
-        }
-        for count in [10, 1000] {
-            if self.plan.asked(&count.to_string()) {
-                self.checkpoints(&count.to_string(), count)?;
-            }
-        }
-        for count in [10, 1000] {
-            let name = format!("restore-{count}");
-            if self.plan.asked(&name) {
-                self.restores(&name, self.plan.rounds, |bench, _| bench.edit(count))?;
-            }
-        }
+        self.short("")?;
         if self.plan.asked("restore-half") {
             let half = larger_half(&self.tree)?;
             println!("restore-half: {} of {} files go, in {} folders", half.1, half.2, half.0.len());
@@ -151,10 +211,58 @@ impl Bench<'_> {
             })?;
             self.bare_creation(&half.0)?;
         }
-        self.seeded()?;
-        self.report.store = tree_size(&self.ours.cli().only_store()?)?;
-        self.report.git_store = self.git.as_ref().map_or(Ok(0), |git| tree_size(git.dir()))?;
+        if self.plan.operations.iter().any(|o| o.starts_with("watched-")) {
+            self.watched(|bench| bench.short("watched-"))?;
+        }
+        if self.plan.asked("big-edit") {
+            self.big_edit()?;
+        }
+        if self.plan.asked("calls") {
+            self.calls()?;
+        }
+        let size = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        let ours = size(self.ours.store_size()?);
+        self.report.row("stores at the end").set("ours MiB", ours);
+        if let Some(git) = &self.git {
+            let git = size(trees::size(git.dir())?.disk);
+            self.report.row("stores at the end").set("git MiB", git);
+        }
         self.git_checks_store()
+    }
+
+    /// The short operations whose names begin so.
+    fn short(&mut self, prefix: &str) -> Result<()> {
+        let rounds = self.plan.rounds;
+        let name = format!("{prefix}unchanged");
+        if self.plan.asked(&name) {
+            self.checkpoints(&name, |_| Ok(()))?;
+        }
+        for count in [10, 1000] {
+            let name = format!("{prefix}{count}");
+            if self.plan.asked(&name) {
+                self.checkpoints(&name, |bench| bench.edit(count))?;
+            }
+        }
+        for count in [10, 1000] {
+            let name = format!("{prefix}restore-{count}");
+            if self.plan.asked(&name) {
+                self.restores(&name, rounds, |bench, _| bench.edit(count))?;
+            }
+        }
+        if self.plan.asked(&format!("{prefix}tool")) {
+            self.tool(prefix)?;
+        }
+        Ok(())
+    }
+
+    /// Something beside a watcher, which is ended in any case.
+    pub(super) fn watched(&mut self, measure: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        println!("a watcher starts");
+        let started = self.ours.watch(&self.tree);
+        // The first one after its start looks at everything.
+        let measured = started.and_then(|()| self.ours.checkpoint(&self.tree)).and_then(|_| measure(self));
+        let ended = self.ours.unwatch();
+        measured.and(ended)
     }
 
     /// Those who take part, in an order that changes with the round.
@@ -173,19 +281,10 @@ impl Bench<'_> {
 
     fn note(&mut self, operation: &str, who: Who, took: (Duration, Duration), disturbed: bool) {
         let (time, cpu) = took;
-        let samples: &mut Samples = self.report.samples(operation);
-        samples.disturbed |= disturbed;
-        match who {
-            Who::Ours => {
-                samples.ours.push(time);
-                samples.ours_cpu.push(cpu);
-            }
-            Who::Git => {
-                samples.git.push(time);
-                samples.git_cpu.push(cpu);
-            }
-            Who::Bare => samples.bare.push(time),
-        }
+        let row = self.report.row(operation);
+        row.busy |= disturbed;
+        row.add(who.name(), time);
+        row.add_cpu(who.name(), cpu);
     }
 
     /// First checkpoints of the tree as a clean, packed git repository.
@@ -210,7 +309,6 @@ impl Bench<'_> {
 
     /// First checkpoints, each into a store of its own; the old ones stay where they are.
     fn first(&mut self, name: &str, prefix: &str) -> Result<()> {
-        let stored = |who: &str, round: usize| self.plan.dir.join(format!("{prefix}{who}-{}", round + 1));
         for round in 0..self.plan.long_rounds {
             println!("{name}: round {} of {}", round + 1, self.plan.long_rounds);
             for who in self.order(round) {
@@ -219,11 +317,11 @@ impl Bench<'_> {
                 let before_cpu = machine::children_cpu();
                 let time = match who {
                     Who::Ours => {
-                        self.ours = Ours::new(&self.plan.binary, &stored("ours", round))?;
+                        self.ours = self.plan.ours(&format!("{prefix}ours-{}", round + 1))?;
                         self.ours.checkpoint(&self.tree)?.0
                     }
                     Who::Git => {
-                        let git = Shadow::new(&stored("git", round))?;
+                        let git = Shadow::new(&self.plan.dir.join(format!("{prefix}git-{}", round + 1)))?;
                         let time = git.snapshot(&self.tree)?.0;
                         self.git = Some(git);
                         time
@@ -234,21 +332,26 @@ impl Bench<'_> {
                 self.note(name, who, (time, cpu), disturbed);
             }
         }
-        if name != "first" && self.plan.asked("first") {
-            return Ok(());
+        let size = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        let ours = size(self.ours.store_size()?);
+        let memory = self.plan.ours(&format!("{prefix}ours-memory"))?;
+        let memory = memory.peak_memory(&self.tree, &["checkpoint"])?;
+        let git = self.git.as_ref().map(|git| trees::size(git.dir())).transpose()?;
+        let row = self.report.row(name);
+        row.set("store MiB", ours);
+        row.set("memory MiB", memory as f64);
+        if let Some(git) = git {
+            row.set("git's store MiB", size(git.disk));
+            row.set("store/git", ours / size(git.disk).max(1e-9));
         }
-        self.report.first_store = tree_size(&self.ours.cli().only_store()?)?;
-        self.report.git_first_store = self.git.as_ref().map_or(Ok(0), |git| tree_size(git.dir()))?;
-        let memory = Ours::new(&self.plan.binary, &self.plan.dir.join(format!("{prefix}ours-memory")))?;
-        self.report.peak_mib = memory.peak_memory(&self.tree)?;
         Ok(())
     }
 
-    /// Checkpoints after so many edits.
-    fn checkpoints(&mut self, name: &str, edits: usize) -> Result<()> {
+    /// Checkpoints after a change.
+    pub(super) fn checkpoints(&mut self, name: &str, change: impl Fn(&mut Self) -> Result<()>) -> Result<()> {
         println!("{name}: {} rounds", self.plan.rounds);
         for round in 0..self.plan.rounds {
-            self.edit(edits)?;
+            change(self)?;
             for who in self.order(round) {
                 let disturbed = machine::wait_for_peace();
                 let before_cpu = machine::children_cpu();
@@ -261,6 +364,10 @@ impl Bench<'_> {
                 self.note(name, who, (time, cpu), disturbed);
             }
         }
+        // Once more, as looking at the memory takes time.
+        change(self)?;
+        let memory = self.ours.peak_memory(&self.tree, &["checkpoint"])?;
+        self.report.row(name).set("memory MiB", memory as f64);
         Ok(())
     }
 
@@ -317,6 +424,10 @@ impl Bench<'_> {
                 }
             }
         }
+        let id = self.ours.checkpoint(&self.tree)?.1;
+        change(self, rounds)?;
+        let memory = self.ours.peak_memory(&self.tree, &["restore", &id])?;
+        self.report.row(name).set("memory MiB", memory as f64);
         Ok(())
     }
 
@@ -334,7 +445,7 @@ impl Bench<'_> {
     }
 
     /// Appends a line to so many files, spread evenly over the tree; other ones each time.
-    fn edit(&mut self, count: usize) -> Result<()> {
+    pub(super) fn edit(&mut self, count: usize) -> Result<()> {
         self.edits += 1;
         let count = count.min(self.files.len());
         for n in 0..count {
@@ -402,21 +513,4 @@ fn larger_half(tree: &Path) -> Result<(Vec<PathBuf>, usize, usize)> {
         chosen.push(text::join(tree, folder));
     }
     Ok((chosen, held, all))
-}
-
-/// The bytes that a folder takes on disk.
-fn tree_size(dir: &Path) -> Result<u64> {
-    use std::os::unix::fs::MetadataExt;
-    let (mut total, mut open) = (0, vec![dir.to_path_buf()]);
-    while let Some(dir) = open.pop() {
-        for item in fs::read_dir(dir)? {
-            let item = item?;
-            let meta = item.metadata()?;
-            total += meta.blocks() * 512;
-            if meta.is_dir() {
-                open.push(item.path());
-            }
-        }
-    }
-    Ok(total)
 }

@@ -15,10 +15,22 @@ pub fn median(values: &[f64]) -> Option<f64> {
 }
 
 /// The median of the ratios of what was measured in the same rounds.
-pub fn ratio(above: &[Duration], below: &[Duration]) -> Option<f64> {
-    let ratios: Vec<f64> =
-        above.iter().zip(below).map(|(a, b)| a.as_secs_f64() / b.as_secs_f64().max(1e-9)).collect();
+pub fn ratio(above: &[f64], below: &[f64]) -> Option<f64> {
+    let ratios: Vec<f64> = above.iter().zip(below).map(|(a, b)| a / b.max(1e-9)).collect();
     median(&ratios)
+}
+
+/// The least value that so large a part of all does not pass.
+pub fn part(values: &[f64], part: f64) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let n = (sorted.len() as f64 * part).ceil() as usize;
+    sorted.get(n.max(1) - 1).copied()
+}
+
+/// Seconds for the eye.
+pub fn seconds(value: f64) -> String {
+    show(Duration::from_secs_f64(value.max(0.0)))
 }
 
 /// The median of durations.
@@ -49,8 +61,13 @@ mod tests {
         assert_eq!(median(&[4.0, 1.0]), Some(2.5));
         let ms = |list: &[u64]| list.iter().map(|n| Duration::from_millis(*n)).collect::<Vec<_>>();
         // Pairs, not medians: 10/1, 10/10, 30/10.
-        let found = ratio(&ms(&[10, 10, 30]), &ms(&[1, 10, 10])).unwrap();
+        let found = ratio(&[10.0, 10.0, 30.0], &[1.0, 10.0, 10.0]).unwrap();
         assert!((found - 3.0).abs() < 1e-9);
+        let hundred: Vec<f64> = (1..=100).rev().map(f64::from).collect();
+        assert_eq!(
+            (part(&hundred, 0.99), part(&hundred, 1.0), part(&[], 0.5)),
+            (Some(99.0), Some(100.0), None)
+        );
         assert_eq!(middle(&ms(&[5, 1, 9])), Some(Duration::from_millis(5)));
         assert_eq!(show(Duration::from_micros(4_216)), "4.22 ms");
         assert_eq!(show(Duration::from_millis(20_412)), "20.41 s");

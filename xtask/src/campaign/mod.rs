@@ -198,11 +198,7 @@ pub fn run(options: &Parsed) -> Result<bool> {
         fs::write(file, serde_json::to_vec_pretty(&report.to_json())?)?;
     }
     if let Some(file) = options.text("--write") {
-        let page = tools::root()?.join(file);
-        let text = fs::read_to_string(&page)?;
-        let new = replaced(&text, &report.section(&machine(&plan.dir), paths))
-            .ok_or_else(|| format!("{}: the marks are missing", page.display()))?;
-        fs::write(page, new)?;
+        tools::write_section(file, MARKS, &report.section(&machine(&plan.dir), paths))?;
     }
     Ok(report.good())
 }
@@ -222,14 +218,6 @@ fn choose<T>(
         out.extend(found);
     }
     Ok(out)
-}
-
-/// The page with another text between the marks.
-fn replaced(page: &str, section: &str) -> Option<String> {
-    let start = page.find(MARKS[0])?;
-    let begin = start + page[start..].find('\n')? + 1;
-    let end = begin + page[begin..].find(MARKS[1])?;
-    Some(format!("{}\n{}\n\n{}", &page[..begin], section.trim_end(), &page[end..]))
 }
 
 fn machine(dir: &Path) -> String {
@@ -488,13 +476,5 @@ esac
         is_found(&campaign(&damaged, "checkpoint", "damaged"), "verify after the fault");
         let left = CARELESS.replace("  rm -rf \"$S\"/rows/tmp*\n", "");
         is_found(&campaign(&left, "checkpoint", "left"), "left behind");
-    }
-
-    #[test]
-    fn only_what_is_between_the_marks_is_replaced() {
-        let page = "# A\n<!-- system calls: by x -->\nold\n<!-- system calls: end -->\n\n## B\n";
-        let new = "# A\n<!-- system calls: by x -->\n\nnew\n\n<!-- system calls: end -->\n\n## B\n";
-        assert_eq!(replaced(page, "new\n").as_deref(), Some(new));
-        assert_eq!(replaced("# A\n", "new"), None);
     }
 }
