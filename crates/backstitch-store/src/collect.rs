@@ -1,6 +1,6 @@
 //! Fewer files, and no bytes that nobody needs: consolidation, collection and expunging.
 //!
-//! All three are one mechanism: which objects stay is decided beside running captures, they are copied as they are into
+//! All three are one mechanism: which objects stay is decided beside running captures, they are copied (or made deltas) into
 //! new packs that are durable, and then, in short moments in which no capture runs, the files that they came from go. So
 //! at every byte each object that stays is in the store at least once, and a reader that held a pack that is gone looks
 //! again and finds it elsewhere.
@@ -19,7 +19,7 @@ use crate::{
     layout::{self, Step, Zeal},
     mark::Marks,
     parked,
-    repack::Repack,
+    repack::{self, Repack},
     sweep::{End, Sweeper},
 };
 
@@ -402,7 +402,8 @@ impl Store {
         }
         let count = u32::try_from(step.keep.len());
         let count = count.map_err(|_| Error::invalid("too many objects for one pack"))?;
-        let mut new = Repack::new(odb, inventory, count)?;
+        let versions = repack::versions(odb, inventory, &step.keep)?;
+        let mut new = Repack::new(odb, inventory, count)?.with_versions(versions);
         let done = step.keep.iter().try_for_each(|n| new.add(*n));
         step.packs.iter().for_each(|p| inventory.packs[*p].pack.close());
         done?;

@@ -95,8 +95,8 @@ pub(crate) fn steps(
         steps.push(out);
     }
     let alone: Vec<usize> = order.iter().copied().filter(|p| must_go(*p) && !joined.contains(p)).collect();
-    // The oldest first: what later objects build on comes before them.
-    joined.sort_by_key(|p| (inventory.packs[*p].modified, *p));
+    // The newest first: it is read most, and older versions build on it.
+    joined.sort_by_key(|p| (std::cmp::Reverse(inventory.packs[*p].modified), *p));
     let mut step = Step::default();
     for p in joined {
         if step.bytes + live[p] > STEP && step.bytes > 0 {

@@ -66,6 +66,7 @@ mod adopt;
 mod bases;
 mod collect;
 mod deflate;
+mod delta;
 mod error;
 mod files;
 #[cfg(test)]

@@ -227,6 +227,11 @@ impl From<backstitch_store::Error> for Error {
             S::Io { path, source } if source.kind() == io::ErrorKind::StorageFull => {
                 (Code::OverBudget, Some(path), Some("free some disk space; nothing was changed"))
             }
+            S::Io { path, source } if source.kind() == io::ErrorKind::QuotaExceeded => (
+                Code::OverBudget,
+                Some(path),
+                Some("your quota on this disk is used up; nothing was changed"),
+            ),
             S::Io { path, .. } => (Code::Io, Some(path), None),
             S::Damaged { path, .. } | S::Missing { path, .. } => (
                 Code::StoreDamaged,

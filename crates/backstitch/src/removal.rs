@@ -35,10 +35,10 @@ impl Workspace {
     /// Moves all rows of a session to the trash as one operation, and returns its id and theirs. `undo` brings them back.
     ///
     /// # Errors
-    /// `no-such-session`; without `force`: `busy` while a turn of it has been open for less than an hour, `conflict`
+    /// `no-such-session`, `store-damaged` where a row cannot be read; without `force`: `busy` while a turn of it has been open for less than an hour, `conflict`
     /// where another session was forked from it; `conflict` for a pinned row. Nothing is moved then.
     pub fn session_delete(&self, session: &str, force: bool) -> Result<(String, Vec<String>)> {
-        let rows = self.rows()?;
+        let rows = self.rows()?.all_readable()?;
         let own = rows.of_session(session);
         let records = self.session_records()?;
         if own.is_empty() {
@@ -116,11 +116,11 @@ impl Workspace {
     /// what `session delete` does not take, too: sessions without rows, or with rows in the trash only.
     ///
     /// # Errors
-    /// `no-such-session`; `conflict` from inside the session; without `force`: `busy` while a turn of it has been open
+    /// `no-such-session`, `store-damaged` where a row cannot be read; `conflict` from inside the session; without `force`: `busy` while a turn of it has been open
     /// for less than an hour, `conflict` where another was forked from it or a row is pinned. Nothing is removed then.
     pub fn session_purge(&self, session: &str, force: bool, control: &Control<'_>) -> Result<Purged> {
         let lock = self.lock_operation()?;
-        let rows = self.rows()?;
+        let rows = self.rows()?.all_readable()?;
         let own = rows.of_session(session);
         self.refuse_in_use(session, &own, &self.session_records().unwrap_or_default(), force)?;
         if let Some(p) = own.iter().find(|c| c.record.pinned && !force) {

@@ -251,11 +251,7 @@ impl Workspace {
             return Ok(());
         }
         std::fs::write(&mark, b"")?;
-        // The shell ends at once, so that nobody has to wait for the other.
-        let script = "\"$0\" \"$@\" </dev/null >/dev/null 2>&1 &";
-        Command::new("/bin/sh")
-            .args(["-c", script])
-            .arg(program)
+        let mut child = Command::new(program)
             .args(["gc", "--auto", "--as-person", "--store-dir"])
             .arg(&self.surroundings().store_base)
             .arg("-C")
@@ -266,8 +262,9 @@ impl Workspace {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .process_group(0)
-            .status()
-            .map(drop)
+            .spawn()?;
+        // Where this process lives on, it takes leave of the other; if not, somebody else does.
+        std::thread::Builder::new().spawn(move || drop(child.wait())).map(drop)
     }
 }
 

@@ -244,7 +244,11 @@ impl Workspace {
                 .find(|c| c.record.kind == Kind::Prompt && c.record.turn_key.as_deref() == Some(k)),
             None => open_turn(&own),
         };
-        let Some(begun) = begun else { return Ok(again(None)) };
+        let Some(begun) = begun else {
+            // That there is none is only certain where all could be read.
+            rows.all_readable()?;
+            return Ok(again(None));
+        };
         let ended = own.iter().find(|c| c.record.kind == Kind::Turn && c.record.turn == begun.record.turn);
         if let Some(c) = ended {
             return Ok(again(Some(c)));

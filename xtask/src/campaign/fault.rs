@@ -75,7 +75,9 @@ pub const FAULTS: &[Fault] = &[
     error("eio-write", "error=EIO", &[DATA, SYNC, NAMES, GONE, MODES]),
     error("eio-read", "error=EIO", &[READ, OPEN, LOOK]),
     Fault { creating: true, ..error("enospc", "error=ENOSPC", &[DATA, SYNC, NAMES, OPEN]) },
-    Fault { stays: true, creating: true, ..error("full", "error=ENOSPC", &[DATA, SYNC, NAMES, OPEN]) },
+    Fault { creating: true, ..error("edquot", "error=EDQUOT", &[DATA, NAMES, OPEN]) },
+    // Not of `openat`: those that make nothing would fail from there on, too, which no disk does.
+    Fault { stays: true, ..error("full", "error=ENOSPC", &[DATA, SYNC, NAMES]) },
     error("eacces", "error=EACCES", &[OPEN, LOOK, NAMES, GONE, MODES]),
     error("emfile", "error=EMFILE", &[OPEN]),
     error("eintr", "error=EINTR", &[INTERRUPTED, OPEN, LOCK]),

@@ -461,6 +461,70 @@ fn s4_34_expunged_bytes_are_nowhere() {
     f.git(&["fsck", "--connectivity-only"]);
 }
 
+#[test]
+fn versions_of_a_file_take_what_differs() {
+    const ROWS: usize = 60;
+    let f = fixture();
+    let version = |n: usize| {
+        let mut text = noise(20_000, 3);
+        text.splice(9_000..9_000, format!("line of row {n}; secret {}", n * 7919).into_bytes());
+        text
+    };
+    let large = |n: usize| {
+        let mut bytes = noise(600_000, 4);
+        bytes[300_000 + n] ^= 1;
+        bytes
+    };
+    let mut rows = Vec::new();
+    for n in 0..ROWS {
+        let w = f.store.writer().unwrap();
+        let mut s = w.scratch();
+        let mut entries = vec![file("text", w.blob(&mut s, &version(n)).unwrap().0)];
+        if n % 10 == 0 {
+            entries.push(file("large", w.blob(&mut s, &large(n)).unwrap().0));
+        }
+        // Neighbours that stay as they are: it is their names that trees repeat.
+        for m in 0..200 {
+            entries.push(file(&format!("neighbour {m}"), w.blob(&mut s, &[m]).unwrap().0));
+        }
+        let tree = w.tree(&mut s, &mut entries).unwrap().0;
+        let commit = w.commit(&mut s, &tree, format!("row {n}\n").as_bytes(), 7).unwrap();
+        w.finish().unwrap();
+        f.set(&format!("row{n}"), commit);
+        rows.push(commit);
+    }
+    let before = f.store.disk_usage().unwrap().packs;
+    f.store.consolidate(&Care::default()).unwrap();
+    let after = f.store.disk_usage().unwrap().packs;
+    // One of each, a few whole ones at the ends of chains, and what differs.
+    assert!(before > 4_000_000 && after < 1_000_000, "{before} -> {after}");
+    f.fsck();
+    let all_there = |gone: &dyn Fn(usize) -> bool| {
+        let odb = Store::open(f.store.dir()).unwrap().odb().unwrap();
+        for (n, commit) in rows.iter().enumerate().filter(|(n, _)| !gone(*n)) {
+            let tree = odb.commit(commit).unwrap().0;
+            let entries = odb.tree(&tree).unwrap();
+            let at = |name: &str| entries.iter().find(|e| e.name == name).map(|e| odb.blob(&e.oid).unwrap());
+            assert_eq!(at("text").unwrap(), version(n));
+            assert_eq!(at("large"), (n % 10 == 0).then(|| large(n)));
+        }
+        assert!(f.store.verify(&|_, _| {}, &false.into()).unwrap().damage.is_empty());
+    };
+    all_there(&|_| false);
+    // Rows that others build on go, and their bytes with them.
+    let gone = |n: usize| n > 40 || n % 10 == 0;
+    let edits = (0..ROWS).filter(|n| gone(*n)).map(|n| Edit {
+        name: name(&format!("row{n}")),
+        expect: Expect::Any,
+        new: None,
+    });
+    f.store.refs().apply(&edits.collect::<Vec<_>>()).unwrap();
+    f.store.collect(Duration::ZERO, &[], &Care::default()).unwrap();
+    all_there(&gone);
+    f.fsck();
+    assert!(f.store.disk_usage().unwrap().packs < 200_000);
+}
+
 /// One capture as the engine makes them: the lock from the first look-up until the ref is in place.
 fn capture(store: &Store, id: &str, seed: u8) -> Vec<(Oid, Vec<u8>)> {
     let _lock = store.lock_shared("store", Duration::from_secs(60)).unwrap();
