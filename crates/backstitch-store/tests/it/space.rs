@@ -512,7 +512,7 @@ fn versions_of_a_file_take_what_differs() {
     };
     all_there(&|_| false);
     // Rows that others build on go, and their bytes with them.
-    let gone = |n: usize| n > 40 || n % 10 == 0;
+    let gone = |n: usize| n > 40 || n.is_multiple_of(10);
     let edits = (0..ROWS).filter(|n| gone(*n)).map(|n| Edit {
         name: name(&format!("row{n}")),
         expect: Expect::Any,
