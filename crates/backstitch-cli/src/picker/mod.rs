@@ -41,6 +41,8 @@ pub struct Start {
 /// # Errors
 /// `interrupted` where nothing was changed, unless it was only to be looked at.
 pub fn run(cx: &Context, ws: &Workspace, start: Start) -> Result<u8> {
+    // Damaged rows are named, and the others shown.
+    cx.rows(ws)?;
     let plain = start.plain || wants_plain(ws.settings().word("picker"));
     let desk = Desk::new(cx, ws, start.options);
     let done = if plain { plain::run(cx, &desk)? } else { screen::run(cx, &desk)? };

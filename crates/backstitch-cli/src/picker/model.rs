@@ -339,18 +339,20 @@ impl Model {
         let offers = Offers::of(out, choice);
         let mut next = choice.clone();
         match key {
-            Key::Char('y') | Key::Enter if self.dry_run => {
+            Key::Char('y') if self.dry_run => {
                 self.tell("--dry-run: plans are shown, and not carried out.", true);
                 return None;
             }
-            Key::Char('y') | Key::Enter
-                if !out.items.iter().any(|i| i.action.changes()) && out.rows.is_empty() =>
-            {
+            Key::Char('y') if !out.items.iter().any(|i| i.action.changes()) && out.rows.is_empty() => {
                 self.tell("There is nothing to do.", true);
                 return None;
             }
-            Key::Char('y') | Key::Enter => {
+            Key::Char('y') => {
                 return Some(Effect::Apply { ask: ask.clone(), choice: next, plan: out.plan.clone() });
+            }
+            Key::Enter => {
+                self.tell("y carries this plan out, Esc changes nothing.", false);
+                return None;
             }
             Key::Char('k') if offers.conflicts => {
                 next.on_conflict = match next.on_conflict {

@@ -155,11 +155,24 @@ impl Screen<'_> {
                 if matches!(effect, Effect::Quit) {
                     return Ok(());
                 }
+                let is_plan = matches!(effect, Effect::Plan { .. });
                 let answer = self.work(m, effect, false)?;
                 next = m.answer(answer);
+                if is_plan && next.is_none() {
+                    self.forget_keys()?;
+                }
             }
             self.draw(m, None)?;
         }
+    }
+
+    /// Keys that were pressed before a plan was shown are no answer to it.
+    fn forget_keys(&mut self) -> Result<()> {
+        self.ahead.clear();
+        while event::poll(Duration::ZERO).map_err(io_error)? {
+            event::read().map_err(io_error)?;
+        }
+        Ok(())
     }
 
     /// Carries out work beside the terminal. A signal ends it, and so does Esc; where nobody waits for it, any key.

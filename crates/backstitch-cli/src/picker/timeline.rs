@@ -1,6 +1,6 @@
 //! The list: a turn is one entry with both its ends; checkpoints by hand and beginnings of sessions are entries of their own.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use backstitch::{
     record::{Checkpoint, Kind, State, Summary},
@@ -48,10 +48,11 @@ impl Entry {
         let number = self.turn.map(|n| format!("turn:{n}")).unwrap_or_default();
         let session = self.session.as_deref().unwrap_or_default();
         let label = self.label.as_deref().unwrap_or_default();
-        let hay =
-            format!("{number}\n{session}\n{label}\n{}\n{}\n{}", self.prompt, self.row, self.marks.join("\n"));
-        let hay = hay.to_lowercase();
-        filter.to_lowercase().split_whitespace().all(|w| hay.contains(w))
+        let hay = format!("{number}\n{session}\n{label}\n{}\n{}", self.prompt, self.marks.join("\n"))
+            .to_lowercase();
+        // Short words are found in ids by chance.
+        let is_id = |w: &str| w.len() >= 6 && self.row.starts_with(w);
+        filter.to_lowercase().split_whitespace().all(|w| hay.contains(w) || is_id(w))
     }
 
     /// `turn 3 of s1`, or what else it is.
@@ -70,12 +71,16 @@ pub fn entries(rows: &Rows, left: &HashSet<&str>, line: Option<(&str, &HashSet<&
         matches!(c.record.kind, Kind::Prompt | Kind::Manual | Kind::SessionStart)
             && line.is_none_or(|(_, l)| l.contains(c.record.id.as_str()))
     };
+    let ends: HashMap<_, &Checkpoint> = rows
+        .all
+        .iter()
+        .filter(|e| e.record.kind == Kind::Turn)
+        .map(|e| ((e.record.session.as_deref(), e.record.turn), e))
+        .collect();
     let make = |c: &Checkpoint| {
         let r = &c.record;
         let is_turn = r.kind == Kind::Prompt && r.turn.is_some() && r.session.is_some();
-        let end = rows.all.iter().filter(|_| is_turn).find(|e| {
-            e.record.kind == Kind::Turn && e.record.session == r.session && e.record.turn == r.turn
-        });
+        let end = ends.get(&(r.session.as_deref(), r.turn)).filter(|_| is_turn);
         let mut marks = Vec::new();
         if let (true, None) = (is_turn, end) {
             marks.push("open".to_owned());

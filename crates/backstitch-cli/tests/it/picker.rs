@@ -82,7 +82,9 @@ fn a_plan_that_no_longer_fits_changes_nothing() {
     let shown = if shown.contains("! conflict") { shown } else { s.see("! conflict a.txt") };
     assert!(shown.contains("PLAN:") && shown.contains("k: merge it"), "{shown}");
     assert_eq!(w.read("a.txt"), "meanwhile\n");
-    s.answer("kk");
+    s.answer("k");
+    s.see("is merged line by line");
+    s.answer("k");
     s.see("is OVERWRITTEN");
     s.answer("y");
     s.see("DONE:");
@@ -111,6 +113,24 @@ fn a_small_terminal_shows_what_matters() {
     s.shows("the oldest", |s| chosen(s).contains(" \u{b7} "));
     s.answer(ESC);
     s.end();
+}
+
+#[test]
+fn a_tiny_terminal_is_no_reason_to_fail() {
+    let w = on_screen(two_turns());
+    for (rows, columns) in [(6, 30), (3, 12), (2, 8), (60, 250)] {
+        let mut s = Session::sized(&w, &["rewind"], rows, columns);
+        // Keys are keys once the screen is there.
+        s.until(Some("\x1b[?25l"));
+        if columns >= 30 {
+            s.shows("the choice", |s| chosen(s).contains("2 "));
+            s.answer("\rr");
+            s.see("PLAN: Take back turn 2");
+        }
+        s.answer("\x03");
+        let (code, seen) = s.end();
+        assert_eq!(code, Some(130), "{rows} {columns} {seen:?}");
+    }
 }
 
 /// Parameters of colours, in what was written.
@@ -189,6 +209,54 @@ fn one_file_and_one_hunk() {
     s.answer("y");
     s.see("DONE:");
     assert_eq!(w.read("a.txt"), "one\ntwo\nthree\nfour\n");
+    s.answer("q");
+    assert_eq!(s.end().0, Some(0));
+}
+
+#[test]
+fn keys_from_before_a_plan_do_not_carry_it_out() {
+    let w = on_screen(two_turns());
+    let mut s = Session::start(&w, &["rewind"]);
+    s.see("do k2");
+    // All at once: open, plan, and what somebody types who reads nothing.
+    s.answer("\rryyyy\r\r");
+    s.see("PLAN:");
+    s.answer("n");
+    s.see("Nothing was changed.");
+    s.answer("\x03");
+    assert_eq!(s.end().0, Some(130));
+    assert_eq!(w.read("a.txt"), "2\n");
+}
+
+#[test]
+fn files_outside_are_asked_about() {
+    let (w, _) = World::recorded();
+    let w = on_screen(w);
+    let other = w.top.join("other.txt");
+    std::fs::write(&other, "before\n").unwrap();
+    let agent = Agent { w: &w, id: "s" };
+    agent.begin("k1");
+    agent.run(&["tool", "before", "--call", "c", "--tool", "write", other.to_str().unwrap()]);
+    std::fs::write(&other, "after\n").unwrap();
+    agent.run(&["tool", "after", "--call", "c"]);
+    agent.write("d", "a.txt", "agent\n");
+    agent.end();
+    let mut s = Session::start(&w, &["rewind"]);
+    s.see("do k1");
+    s.answer("\rr");
+    let shown = s.see("files outside the workspace are left (o: change them, too)");
+    assert!(shown.contains("other.txt"), "{shown}");
+    s.answer("o");
+    s.see("files outside the workspace are changed, too");
+    s.answer("y");
+    s.see("DONE:");
+    assert_eq!(
+        (std::fs::read_to_string(&other).unwrap().as_str(), w.read("a.txt").as_str()),
+        ("before\n", "one\ntwo\nthree\n")
+    );
+    s.answer("u");
+    s.see("DONE: Undo");
+    assert_eq!(std::fs::read_to_string(&other).unwrap(), "after\n");
     s.answer("q");
     assert_eq!(s.end().0, Some(0));
 }
@@ -287,6 +355,54 @@ fn plain_questions_do_the_same() {
         assert_eq!(w.read("a.txt"), "2\n");
         assert!(!seen.contains("\x1b[?1049h"), "{seen:?}");
     }
+}
+
+#[test]
+fn plain_questions_about_one_file() {
+    let (w, _) = World::recorded();
+    let agent = Agent { w: &w, id: "s" };
+    agent.begin("k1");
+    agent.write("c1", "a.txt", "ONE\ntwo\nthree\nfour\n");
+    agent.write("c2", "sub/b.txt", "B\n");
+    agent.end();
+    w.write("sub/b.txt", "mine\n");
+    let mut s = Session::start(&w, &["rewind"]);
+    let mut go = |answer: &str, text: &str| {
+        s.answer(answer);
+        s.seen.clear();
+        s.until(Some(text)).to_owned()
+    };
+    let menu = go("1\n", "What shall be done?");
+    assert!(
+        menu.contains("1. take back this turn and all after it") && menu.contains("5. choose hunks"),
+        "{menu}"
+    );
+    go("6\n", "Which file?");
+    let text = go("1\n", "Which one?");
+    assert!(text.contains("-one") && text.contains("+ONE") && text.contains("+four"), "{text}");
+    go("1\n", "What shall be done?");
+    go("5\n", "Which file?");
+    let parts = go("1\n", "Which hunks?");
+    assert!(parts.contains("1. line 1, 1 line to 1") && parts.contains("2. line 4, 1 line to 0"), "{parts}");
+    go("2\n", "Carry out this plan?");
+    go("y\n", "Is it as you want it?");
+    assert_eq!(w.read("a.txt"), "ONE\ntwo\nthree\n");
+    go("\n", "Which one?");
+    // What somebody else changed is asked about.
+    go("1\n", "What shall be done?");
+    let plan = go("1\n", "Carry out this plan?");
+    assert!(plan.contains("sub/b.txt"), "{plan}");
+    go("k\n", "Carry out this plan?");
+    let plan = go("k\n", "Carry out this plan?");
+    assert!(plan.contains("overwrite"), "{plan}");
+    go("y\n", "Is it as you want it?");
+    assert_eq!(w.read("sub/b.txt"), "b\n");
+    let plan = go("u\n", "Carry out this plan?");
+    assert!(plan.contains("Undo"), "{plan}");
+    go("y\n", "Which one?");
+    assert_eq!(w.read("sub/b.txt"), "mine\n");
+    s.answer("\n");
+    assert_eq!(s.end().0, Some(0));
 }
 
 #[test]

@@ -121,6 +121,16 @@ fn typing_filters_by_words_and_escape_clears_before_it_ends() {
 }
 
 #[test]
+fn an_id_is_found_by_its_beginning_only() {
+    let list = vec![entry("01m8rjk1atg82j0m", Some(2), "do it"), entry("01m8rjzzzzzzzzzz", Some(1), "again")];
+    for (filter, want) in [("k1", 0), ("01m8", 0), ("01m8rj", 2), ("01m8rjk", 1), ("82j0m", 0)] {
+        let mut m = Model::new(list.clone(), &rewind::Options::default());
+        typed(&mut m, filter);
+        assert_eq!(m.shown().len(), want, "{filter}");
+    }
+}
+
+#[test]
 fn the_choice_stays_within_the_list() {
     let mut m = model();
     for (key, want) in [
@@ -156,7 +166,10 @@ fn nothing_is_applied_but_the_plan_that_was_shown() {
     }
     // There is nothing in it.
     let mut m = at_plan(vec![conflict()]);
-    assert!(m.key(Key::Enter).is_none() && m.said.as_ref().is_some_and(|s| s.1));
+    assert!(m.key(Key::Char('y')).is_none() && m.said.as_ref().is_some_and(|s| s.1));
+    // Who presses Return again and again has read nothing.
+    let mut m = at_plan(vec![changing()]);
+    assert!(m.key(Key::Enter).is_none() && matches!(m.screen(), Screen::Plan { .. }));
 }
 
 #[test]
@@ -225,7 +238,7 @@ fn undo_is_one_key_where_it_takes_back_everything_and_a_plan_where_not() {
 #[test]
 fn a_plan_that_no_longer_fits_is_made_anew() {
     let mut m = at_plan(vec![changing()]);
-    let Some(Effect::Apply { ask, choice, .. }) = m.key(Key::Enter) else { panic!() };
+    let Some(Effect::Apply { ask, choice, .. }) = m.key(Key::Char('y')) else { panic!() };
     let e = Error::new(Code::PlanChanged, "changed");
     let next = m.answer(Answer::Applied { ask, choice, out: Err(e) });
     assert!(planned(&mut m, next, vec![conflict()]).is_none());
