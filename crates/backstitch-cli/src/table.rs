@@ -25,7 +25,7 @@ pub use self::{
         Bisect, Capture, Fork, Session, SessionDelete, SessionName, Tool, ToolCall, Turn, TurnBegin,
         TurnBind, TurnEnd,
     },
-    store::{Doctor, Gc, Relink, StoreNames, Stores, Verify, Watch},
+    store::{Doctor, Gc, Relink, StoreNames, Stores, Sync, SyncPull, SyncPush, Verify, Watch},
     words::{Color, Page, Scope},
 };
 
@@ -205,6 +205,13 @@ pub enum Command {
     Gc(Gc),
     /// Write a checkpoint as a folder, an archive, a patch or a git bundle.
     Export(Export),
+    /// Carry checkpoints to and from a git remote: a path, an address (ssh, https), or a remote of the repository here.
+    ///
+    /// Needs a git program. Never sent are files outside the workspace, git states, owners, extended attributes, paths of the setting
+    /// `sync.private`, ignored files, and files whose names look like secrets; prompts only when asked. What arrives is
+    /// looked at whole before it is listed.
+    #[command(subcommand)]
+    Sync(Sync),
     /// Start, end and ask the watcher, which saves captures from looking at everything.
     ///
     /// Large workspaces get one by themselves, and it ends by itself when nobody asks it for an hour (settings `watch`,
@@ -312,6 +319,6 @@ mod tests {
 
     #[test]
     fn commands_of_later_issues_do_not_exist() {
-        assert!(Cli::try_parse_from(["backstitch", "sync"]).is_err());
+        assert!(Cli::try_parse_from(["backstitch", "sync", "r"]).is_err());
     }
 }

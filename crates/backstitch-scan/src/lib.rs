@@ -132,9 +132,10 @@ pub use bare::bare_walk;
 pub use bstr::{BStr, BString, ByteSlice};
 pub use clock::{Clock, SystemClock};
 pub use gix_hash::ObjectId as Oid;
+pub use index::entries::{IndexEntry, index_entries};
 pub use paths::{scan_paths, scan_paths_at};
 pub use rules::{DirRules, RuleSettings, Rules, Verdict};
-pub use seed::{Seed, SeedPlace};
+pub use seed::{Repository, Seed, SeedPlace};
 pub use table::{
     Table, TableUpdate,
     quiet::{Noise, Quiet},

@@ -289,6 +289,7 @@ pub(crate) fn read_repo(top: &Path, dirs: &GitDirs, settings: &RuleSettings) -> 
         common: dirs.common.clone(),
         attributes_file: config.attributes_file,
         is_strict: !config.is_lax && !config.sha256,
+        sha256: config.sha256,
     };
     Ok(Repo {
         global,

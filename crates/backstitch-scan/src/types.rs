@@ -223,6 +223,8 @@ pub enum Reason {
     Vanished,
     /// By rule: a person had its bytes removed. No scan gives this reason.
     Forgotten,
+    /// By rule: another machine has it and did not send it. No scan gives this reason.
+    Private,
 }
 
 /// The types that are listed and never opened.
@@ -241,7 +243,7 @@ pub enum SpecialType {
 }
 
 /// Every reason with its stable text, in the order of [`Reason`].
-const REASONS: [(Reason, &str); 19] = [
+const REASONS: [(Reason, &str); 20] = [
     (Reason::Ignored, "ignored"),
     (Reason::Excluded, "excluded"),
     (Reason::Special(SpecialType::Fifo), "fifo"),
@@ -261,6 +263,7 @@ const REASONS: [(Reason, &str); 19] = [
     (Reason::Time, "time"),
     (Reason::Vanished, "vanished"),
     (Reason::Forgotten, "forgotten"),
+    (Reason::Private, "private"),
 ];
 
 impl Reason {
@@ -309,6 +312,7 @@ impl Reason {
             Reason::Time => 16,
             Reason::Vanished => 17,
             Reason::Forgotten => 18,
+            Reason::Private => 19,
         }
     }
 

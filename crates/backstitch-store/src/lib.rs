@@ -111,7 +111,9 @@ pub use deflate::zlib;
 pub use error::Error;
 pub use lock::Lock;
 pub use manifest::{FORMAT, Manifest};
-pub use object::{MODE_EXECUTABLE, MODE_FILE, MODE_LINK, MODE_TREE, ObjectKind, TreeEntry};
+pub use object::{
+    MODE_EXECUTABLE, MODE_FILE, MODE_GITLINK, MODE_LINK, MODE_TREE, ObjectKind, TreeEntry, tree_id,
+};
 pub use odb::Odb;
 pub use parked::TakenIn;
 pub use refs::{Edit, Expect, Listed, Refs, Staged};

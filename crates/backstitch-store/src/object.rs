@@ -82,13 +82,13 @@ pub const MODE_EXECUTABLE: u32 = 0o100755;
 pub const MODE_LINK: u32 = 0o120000;
 /// Mode of a directory.
 pub const MODE_TREE: u32 = 0o40000;
-/// Mode of a commit of another repository; never written by us.
-pub(crate) const MODE_GITLINK: u32 = 0o160000;
+/// Mode of a commit of another repository: it is not in the store. Only trees of the user's repository have it.
+pub const MODE_GITLINK: u32 = 0o160000;
 
 /// One line of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeEntry {
-    /// [`MODE_FILE`], [`MODE_EXECUTABLE`], [`MODE_LINK`] or [`MODE_TREE`].
+    /// [`MODE_FILE`], [`MODE_EXECUTABLE`], [`MODE_LINK`], [`MODE_TREE`] or [`MODE_GITLINK`].
     pub mode: u32,
     /// As stored (maybe encoded, see [`names`](crate::names)).
     pub name: BString,
@@ -105,7 +105,7 @@ impl TreeEntry {
 /// Sorts into git's order (a directory as if its name ended in `/`) and checks what git would refuse.
 pub(crate) fn sort_tree(entries: &mut [TreeEntry]) -> Result<(), Error> {
     for e in entries.iter() {
-        if !matches!(e.mode, MODE_FILE | MODE_EXECUTABLE | MODE_LINK | MODE_TREE) {
+        if !matches!(e.mode, MODE_FILE | MODE_EXECUTABLE | MODE_LINK | MODE_TREE | MODE_GITLINK) {
             return Err(Error::invalid(format!("{:o} is no mode of a tree entry ({:?})", e.mode, e.name)));
         }
         if e.name.is_empty() || e.name == "." || e.name == ".." || e.name.find_byteset(b"/\0").is_some() {
@@ -136,6 +136,7 @@ pub(crate) fn encode_tree(entries: &[TreeEntry], out: &mut Vec<u8>) {
             MODE_EXECUTABLE => b"100755 ",
             MODE_LINK => b"120000 ",
             MODE_TREE => b"40000 ",
+            MODE_GITLINK => b"160000 ",
             _ => b"100644 ",
         };
         out.extend_from_slice(mode);
@@ -143,6 +144,17 @@ pub(crate) fn encode_tree(entries: &[TreeEntry], out: &mut Vec<u8>) {
         out.push(0);
         out.extend_from_slice(e.oid.as_slice());
     }
+}
+
+/// The id that a tree of these entries has, whether it is in any store or not.
+///
+/// # Errors
+/// A name or mode that no tree holds, or a name twice.
+pub fn tree_id(entries: &mut [TreeEntry]) -> Result<Oid, Error> {
+    sort_tree(entries)?;
+    let mut data = Vec::new();
+    encode_tree(entries, &mut data);
+    hash::object_id(Kind::Tree, &data)
 }
 
 /// Reads a tree; what is wrong with it as text.

@@ -585,6 +585,14 @@ impl Odb {
         object::parse_tree(&data).map_err(|f| self.mistaken(oid, &format!("is no sound tree: {f}")))
     }
 
+    /// An object of any kind with git's header (`commit 234`, NUL) before its content: its SHA-1 is the object's id.
+    pub fn serialized(&self, oid: &Oid) -> Result<Vec<u8>, Error> {
+        let (kind, data) = self.read(oid)?;
+        let mut out = hash::header(kind, data.len() as u64);
+        out.extend_from_slice(&data);
+        Ok(out)
+    }
+
     /// Tree and whole message of a commit.
     pub fn commit(&self, oid: &Oid) -> Result<(Oid, BString), Error> {
         let data = self.expect(oid, Kind::Commit)?;

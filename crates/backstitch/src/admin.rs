@@ -92,6 +92,7 @@ impl Workspace {
         m.insert("damaged".into(), rows.damaged.iter().map(|(n, w)| json!({"row": n, "why": w})).collect());
         if let Some(last) = rows.newest() {
             m.insert("last".into(), view::checkpoint(self, last));
+            m.insert("git".into(), self.git_state(last)?.into());
         }
         if self.is_wide(&rows) {
             m.insert("scope".into(), "touched".into());

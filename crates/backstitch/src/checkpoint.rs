@@ -203,7 +203,11 @@ impl Workspace {
             self.look_now(options, rows, parent, None, control, (&mut notes, &mut warnings))?;
         let whole =
             !matches!(options.time, Time::WholeBy(_)) || live.skips.iter().all(|s| s.reason != Reason::Time);
-        let same = parent.filter(|_| options.if_changed && live.trees() == carried.trees());
+        let same = parent.filter(|_| {
+            options.if_changed
+                && live.trees() == carried.trees()
+                && (live.git.is_none() || live.git == carried.git)
+        });
         if !whole || same.is_some() {
             // Everything is in the row that there is: it vouches for what was learned on the way.
             if let Some(row) = same.filter(|_| whole) {
@@ -322,6 +326,12 @@ impl Workspace {
         look_outside(self, &mut live, &elsewhere, control)?;
         if options.kind == Kind::Tool {
             look_above(self, &mut live, &options.paths)?;
+        }
+        // A look that was cut short may be thrown away.
+        if live.covers.is_none() && live.skips.iter().all(|s| s.reason != Reason::Time) {
+            let (state, note) = crate::git::record(self, &live.rules, &live.writer, carried.git);
+            live.git = state;
+            notes.extend(note);
         }
         Ok((live, carried))
     }

@@ -252,6 +252,11 @@ impl<'a> RowRules<'a> {
         Ok(found)
     }
 
+    /// What tells the rules in force in a directory from others.
+    pub(crate) fn digest(&mut self, dir: &BStr) -> Result<[u8; 20]> {
+        Ok(self.dir(dir)?.map_or([0; 20], |(rules, _)| rules.digest()))
+    }
+
     /// `ignored` or `excluded` if a rule says so for the path or a directory above it.
     pub fn left_out(&mut self, path: &BStr, is_dir: bool) -> Result<Option<&'static str>> {
         from_the_top(path, is_dir, |dir, name, is_dir| {

@@ -51,6 +51,12 @@ pub enum Code {
     NotRestorable,
     /// The store would lie on a network file system.
     SharedStore,
+    /// Git, which carries checkpoints to and from remotes, failed or is missing.
+    Remote,
+    /// What would be sent looks like a secret.
+    Secrets,
+    /// The repository's git state is of a kind that is not known, or cannot be put back.
+    GitState,
     /// Not allowed from inside an agent's environment.
     AgentContext,
     /// Recording is switched off.
@@ -87,6 +93,9 @@ impl Code {
         Code::UnsafePath,
         Code::NotRestorable,
         Code::SharedStore,
+        Code::Remote,
+        Code::Secrets,
+        Code::GitState,
         Code::AgentContext,
         Code::Disabled,
         Code::Busy,
@@ -118,6 +127,9 @@ impl Code {
             Code::UnsafePath => "unsafe-path",
             Code::NotRestorable => "not-restorable",
             Code::SharedStore => "shared-store",
+            Code::Remote => "remote",
+            Code::Secrets => "secrets",
+            Code::GitState => "git-state",
             Code::AgentContext => "agent-context",
             Code::Disabled => "disabled",
             Code::Busy => "busy",
@@ -129,7 +141,7 @@ impl Code {
     /// The exit status of the command line.
     pub fn exit(self) -> u8 {
         match self {
-            Code::Failed | Code::Io => 1,
+            Code::Failed | Code::Io | Code::Remote => 1,
             Code::Usage | Code::Ambiguous | Code::BadLabel | Code::BadSetting => 2,
             Code::NoSuchCheckpoint
             | Code::NoSuchSession
@@ -146,6 +158,8 @@ impl Code {
             | Code::UnsafePath
             | Code::NotRestorable
             | Code::SharedStore
+            | Code::Secrets
+            | Code::GitState
             | Code::AgentContext
             | Code::Disabled => 5,
             Code::Busy => 6,

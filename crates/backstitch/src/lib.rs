@@ -62,6 +62,7 @@ pub mod flight;
 pub mod forget;
 #[cfg(test)]
 mod fuzz;
+pub mod git;
 pub mod health;
 pub mod history;
 pub mod hunks;
@@ -96,6 +97,7 @@ pub mod session;
 pub mod settings;
 pub mod space;
 pub mod stores;
+pub mod sync;
 pub mod tool;
 pub mod trash;
 pub mod tree;

@@ -39,6 +39,8 @@ pub(crate) struct Live {
     pub watched: Option<String>,
     /// What looking may still add to the writer.
     pub room: Room,
+    /// The user's git state, where it was looked at.
+    pub git: Option<Oid>,
 }
 
 impl Live {
@@ -71,11 +73,17 @@ impl Live {
 
     /// Writes the root tree of a row that holds these trees.
     pub fn root(&self, trees: Root) -> Result<(Root, Oid)> {
+        self.root_with(trees, None)
+    }
+
+    /// The same, with another git state than the one that was looked at.
+    pub fn root_with(&self, trees: Root, git: Option<Oid>) -> Result<(Root, Oid)> {
         let mut s = self.writer.scratch();
         let doc = serde_json::to_vec(&self.document()).unwrap_or_default();
         let root = Root {
             coverage: Some(self.writer.blob(&mut s, &doc)?.0),
             rules: Some(self.writer.blob(&mut s, &self.rules.to_bytes())?.0),
+            git: git.or(self.git).or(trees.git),
             ..trees
         };
         let oid = root.write(&self.writer, &mut s)?;
@@ -98,6 +106,7 @@ impl Live {
             update: None,
             watched: None,
             room: Room::unlimited(),
+            git: None,
         }
     }
 }
@@ -259,6 +268,7 @@ pub(crate) fn scan_until(
         update: out.update,
         watched: watched.map(|w| if whole { w.proven() } else { w }.note()),
         room,
+        git: None,
     }))
 }
 
@@ -325,6 +335,7 @@ pub(crate) fn scan_named(
         update: None,
         watched: None,
         room,
+        git: None,
     })
 }
 

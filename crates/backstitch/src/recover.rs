@@ -61,7 +61,7 @@ pub(crate) fn locked(ws: &Workspace) -> Result<Option<String>> {
         .iter()
         .filter_map(|(p, m)| crate::paths::unescape(p.as_bytes()).map(|p| (p, *m)))
         .collect();
-    let left = roll_back(ws, &record, &items, &loosen)?;
+    let left = roll_back(ws, &record, &op.tree, &items, &loosen)?;
     operation::finish(ws, &mut record, op.commit, &op.tree, OpState::RolledBack, &file)?;
     let mut said = format!(
         "{} {} was interrupted; everything was put back as it was before",
@@ -79,9 +79,16 @@ pub(crate) fn locked(ws: &Workspace) -> Result<Option<String>> {
 pub(crate) fn roll_back(
     ws: &Workspace,
     op: &OpRecord,
+    tree: &backstitch_store::Oid,
     items: &[Item],
     loosen: &[(BString, u32)],
 ) -> Result<Vec<String>> {
+    let mut left = Vec::new();
+    if op.extra.contains_key(crate::git::CHANGED)
+        && let (Some(before), Some(after)) = operation::git_states(&ws.odb()?, tree)?
+    {
+        left = crate::git::put::roll_back(ws, &ws.odb()?, &op.id, &before, &after)?;
+    }
     let mut place = Place::of(ws, &op.id)?;
     place.privileged = true;
     for (n, i) in items.iter().enumerate().filter(|(_, i)| i.action.changes()) {
@@ -91,7 +98,6 @@ pub(crate) fn roll_back(
     // Same numbers as the operation's items: the next rollback settles the temporaries of this one.
     let mut back: Vec<Item> =
         items.iter().map(|i| Item::keep(i.path.clone(), Action::Keep, "already")).collect();
-    let mut left = Vec::new();
     for (n, i) in items.iter().enumerate() {
         if !i.action.changes() || i.result == Progress::Failed && i.reason.as_deref() != Some("changed-after")
         {

@@ -51,6 +51,8 @@ pub struct Options {
     pub hunks: Option<Vec<String>>,
     /// The items of a preview come with their parts.
     pub list_hunks: bool,
+    /// HEAD, refs, stash, index and what is under way as well.
+    pub git_state: bool,
 }
 
 impl Workspace {
@@ -140,7 +142,12 @@ impl Workspace {
         // What is kept for want of a row or of room keeps the folders it is in.
         plan::settle(&mut plan, &|p: &BStr| live_coverage.has_skip_below(p));
         let name = operation::describe_target(target);
-        let digest = plan.agreed(&name, options.plan.as_deref())?;
+        let git = match options.git_state {
+            true => Some(self.git_to(target, root.git, &rows)?),
+            false => None,
+        };
+        let agreed = git.as_ref().map_or(name.clone(), |(m, _)| m.name(&name));
+        let digest = plan.agreed(&agreed, options.plan.as_deref())?;
         if exclusive.is_none() {
             operation::check_contents(&odb, &plan)?;
         }
@@ -151,12 +158,20 @@ impl Workspace {
             }
         }
         match exclusive {
-            None => Ok(Outcome::preview(plan.items, digest, name, Vec::new())),
+            None => Ok(Outcome::preview(plan.items, digest, name, Vec::new()).with_git(git.map(|(m, _)| m))),
             Some(lock) => {
-                let live = match live.filter(|_| plan.unheld.is_empty()) {
+                let git = match git {
+                    Some((m, writer)) => {
+                        writer.finish()?;
+                        Some(m)
+                    }
+                    None => None,
+                };
+                let mut live = match live.filter(|_| plan.unheld.is_empty()) {
                     Some(live) => live,
                     None => self.live_of(&rows, &plan, plan.present())?,
                 };
+                live.git = git.as_ref().map(|m| m.from);
                 operation::run(
                     self,
                     Request {
@@ -169,6 +184,7 @@ impl Workspace {
                         listed_safety: !options.no_safety,
                         takes_back: Vec::new(),
                         narrowed: false,
+                        git,
                         privileged: options.privileged,
                         lock: &lock,
                         rows: &rows,

@@ -326,6 +326,7 @@ impl Workspace {
                 plan,
                 live,
                 listed_safety: !options.no_safety,
+                git: None,
                 privileged: options.privileged,
                 takes_back,
                 narrowed: !scope.is_everything(),
@@ -364,7 +365,8 @@ pub(crate) fn refuse_open(rows: &Rows, own: Option<&str>) -> Result<()> {
     const LIVE_MS: i64 = 3_600_000;
     let now = crate::record::now_ms();
     let mut open: BTreeMap<&str, Vec<&crate::record::Record>> = BTreeMap::new();
-    for r in rows.all.iter().map(|c| &c.record) {
+    // What runs on another machine does not run here.
+    for r in rows.all.iter().map(|c| &c.record).filter(|r| !r.extra.contains_key(crate::sync::SYNCED)) {
         let Some(id) = r.session.as_deref().filter(|s| Some(*s) != own) else { continue };
         let of = open.entry(id).or_default();
         match (r.kind, r.phase.as_deref()) {

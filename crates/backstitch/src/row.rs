@@ -10,6 +10,7 @@ use crate::{
     checkpoint::Options,
     coverage::{self, Coverage},
     error::Result,
+    git,
     live::{Live, packs, table_dir},
     paths,
     record::{self, CHECKPOINTS, Checkpoint, Incarnation, Kind, Record, Retention, State, Summary},
@@ -133,12 +134,14 @@ pub(crate) fn build_record(
     new: NewRow<'_>,
 ) -> Result<(Record, Oid)> {
     let options = new.options;
-    let (root, tree) = live.root(live.trees())?;
     let odb = live.writer.odb();
     let parent_root = match new.parent {
         Some(p) => Some(Root::read(odb, &p.tree)?),
         None => None,
     };
+    // A git state that was not looked at is carried on, as other paths are.
+    let carried = parent_root.and_then(|p| p.git).filter(|_| ws.settings().flag("git_state"));
+    let (root, tree) = live.root(Root { git: carried, ..live.trees() })?;
     let from = parent_root.map(|r| r.files).unwrap_or_default();
     let live_coverage = live.coverage();
     // Against nothing, everything is new: no need to read the trees again.
@@ -216,6 +219,7 @@ pub(crate) fn build_record(
             .map(|d| (trust::PROJECT.to_owned(), d))
             .into_iter()
             .chain(host.map(|h| ("host".to_owned(), h.into())))
+            .chain(live.git.map(|_| (git::SEEN.to_owned(), true.into())))
             .collect(),
     };
     if let Some(adjust) = new.adjust {

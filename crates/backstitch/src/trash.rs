@@ -269,6 +269,7 @@ impl Workspace {
                 .collect(),
             takes_back: Vec::new(),
             warnings: missing.iter().map(|m| format!("{m} is no longer in the store")).collect(),
+            git: None,
         })
     }
 }

@@ -99,6 +99,8 @@ pub struct Root {
     pub rules: Option<Oid>,
     /// Touched files elsewhere.
     pub outside: DirRef,
+    /// The user's git state.
+    pub git: Option<Oid>,
 }
 
 fn damaged(what: impl Into<String>) -> Error {
@@ -125,6 +127,7 @@ impl Root {
                             b"outside" => root.outside.meta = Some(m.oid),
                             b"coverage" => root.coverage = Some(m.oid),
                             b"rules" => root.rules = Some(m.oid),
+                            b"git" => root.git = Some(m.oid),
                             _ => {}
                         }
                     }
@@ -143,6 +146,7 @@ impl Root {
             ("outside", self.outside.meta, TREE),
             ("coverage", self.coverage, BLOB),
             ("rules", self.rules, BLOB),
+            ("git", self.git, TREE),
         ] {
             if let Some(oid) = oid {
                 meta.push(TreeEntry { mode, name: name.into(), oid });

@@ -214,11 +214,21 @@ impl Workspace {
             refuse_conflicts(&plan, "of its paths changed since", "does")?;
         }
         let target = op.record.id.clone();
-        let digest = plan.agreed(&target, options.plan.as_deref())?;
+        let git = self.git_back(op, &rows, policy)?;
+        let agreed = git.as_ref().map_or(target.clone(), |(m, _)| m.name(&target));
+        let digest = plan.agreed(&agreed, options.plan.as_deref())?;
         if options.dry_run {
-            return Ok(Outcome::preview(plan.items, digest, target, Vec::new()));
+            return Ok(Outcome::preview(plan.items, digest, target, Vec::new()).with_git(git.map(|(m, _)| m)));
         }
-        let live = self.live_of(&rows, &plan, present)?;
+        let mut live = self.live_of(&rows, &plan, present)?;
+        let git = match git {
+            Some((m, writer)) => {
+                writer.finish()?;
+                Some(m)
+            }
+            None => None,
+        };
+        live.git = git.as_ref().map(|m| m.from);
         operation::run(
             self,
             Request {
@@ -231,6 +241,7 @@ impl Workspace {
                 listed_safety: true,
                 takes_back: Vec::new(),
                 narrowed: false,
+                git,
                 privileged: true,
                 lock: &lock,
                 rows: &rows,

@@ -7,6 +7,7 @@ use crate::{
     bisect::Bisected,
     blame::Blame,
     diff::{Change, Diff},
+    git::{self, put::Move},
     history::By,
     hunks::Hunk,
     merge::{Clash, Lines},
@@ -64,6 +65,7 @@ pub fn checkpoint(ws: &Workspace, c: &Checkpoint) -> Value {
         "notes": r.notes,
         "reason": r.reason,
         "operation": r.operation,
+        "origin": crate::sync::origin_of(r),
     })
 }
 
@@ -140,7 +142,15 @@ pub fn outcome(o: &Outcome) -> Value {
         "partial": o.partial,
         "takes_back": o.takes_back,
         "warnings": o.warnings,
+        "git": o.git.as_ref().map(git_move),
     })
+}
+
+/// What a plan or outcome does to the user's repository.
+fn git_move(m: &Move) -> Value {
+    let side = |v: &Option<git::values::Value>| v.as_ref().map(git::values::Value::text);
+    let one = |c: &git::values::Change| json!({"name": c.name.to_str_lossy(), "from": side(&c.from), "to": side(&c.to)});
+    json!({"changes": m.changes.iter().map(one).collect::<Vec<_>>(), "conflict": m.conflict})
 }
 
 /// One changed path.

@@ -77,6 +77,9 @@ pub fn status(cx: &Context) -> Result<u8> {
         let label = label.unwrap_or_default();
         facts.push(("last", format!("{} {}{label} ({age})", string(last, "id"), string(last, "kind"))));
     }
+    if let Some(state) = v.get("git").filter(|g| g.is_object()) {
+        facts.push(("git", super::show::git(state)));
+    }
     let running = v.get("in_flight").filter(|x| !x.is_null());
     facts.push((
         "operation",

@@ -21,6 +21,7 @@ mod rows;
 mod session;
 mod show;
 mod stores;
+mod sync;
 pub mod turn;
 mod walk;
 mod watch;
@@ -30,7 +31,7 @@ use backstitch::error::Result;
 use crate::{
     context::Context,
     mcp, pages, serve,
-    table::{Command, Config, Session, Stores, Tool, Turn, Watch},
+    table::{Command, Config, Session, Stores, Sync, Tool, Turn, Watch},
     web,
 };
 
@@ -112,6 +113,8 @@ pub fn run(cx: &Context, command: Command) -> Result<u8> {
         Command::Stores(Stores::List) => stores::list(cx),
         Command::Stores(Stores::Delete(a)) => stores::remove(cx, &a, false),
         Command::Stores(Stores::Purge(a)) => stores::remove(cx, &a, true),
+        Command::Sync(Sync::Push(a)) => sync::push(cx, a),
+        Command::Sync(Sync::Pull(a)) => sync::pull(cx, a),
         Command::Relink(a) => stores::relink(cx, &a),
         Command::Watch(Watch::Start) => watch::tell(cx, |ws| ws.watch_start()),
         Command::Watch(Watch::Stop) => watch::tell(cx, |ws| ws.watch_stop()),

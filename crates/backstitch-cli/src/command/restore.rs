@@ -22,13 +22,6 @@ use crate::{
 
 /// Makes the covered paths what a checkpoint holds.
 pub fn run(cx: &Context, a: Restore) -> Result<u8> {
-    if a.git_state {
-        return Err(Error::new(
-            Code::Usage,
-            "--git-state: restoring HEAD, index and refs is not available in this version",
-        )
-        .hint("leave the option out; nothing was changed"));
-    }
     if a.hunks && !a.change.dry_run && !cx.ui.can_ask {
         return Err(Error::new(Code::Usage, "--hunks asks, and there is nobody to ask")
             .hint("`--hunks --dry-run` lists the hunks, `--hunk ID` restores one; nothing was changed"));
@@ -53,6 +46,7 @@ pub fn run(cx: &Context, a: Restore) -> Result<u8> {
         session: cx.surroundings.session.clone(),
         hunks: (!a.hunk.is_empty()).then_some(a.hunk),
         list_hunks: a.hunks,
+        git_state: a.git_state,
     };
     if a.hunks && !dry_run {
         let preview = ws.restore(target, &Options { dry_run: true, ..options.clone() }, &cx.control())?;
@@ -84,7 +78,8 @@ pub fn run(cx: &Context, a: Restore) -> Result<u8> {
 /// none where there was nothing to ask about.
 pub fn agreed(cx: &Context, preview: Outcome) -> Result<Option<String>> {
     cx.progress.clear();
-    if !preview.items.iter().any(|i| matches!(i.action, Action::Overwrite | Action::Delete)) {
+    let overwrites = |i: &Item| matches!(i.action, Action::Overwrite | Action::Delete);
+    if !preview.items.iter().any(overwrites) && preview.git_names().is_empty() {
         return Ok(None);
     }
     tell(&cx.ui, &preview, "")?;
@@ -205,6 +200,7 @@ pub fn headline(out: &Outcome) -> String {
     };
     match (parts.is_empty(), out.dry_run) {
         (true, _) if moved.is_some() => moved.unwrap_or_default(),
+        (true, _) if !out.git_names().is_empty() => "no file to change".to_owned(),
         (true, true) => "nothing to do".to_owned(),
         (true, false) => "nothing was to be done".to_owned(),
         (false, _) => parts.join(", "),
@@ -253,6 +249,7 @@ pub fn tell(ui: &Ui, out: &Outcome, back: &str) -> Result<()> {
             group(&items, &|i| verb(i.action, out.dry_run).to_owned())?;
         }
     }
+    git(ui, out)?;
     if out.dry_run {
         ui.line(format!("plan {}", out.plan))?;
     }
@@ -266,6 +263,20 @@ pub fn tell(ui: &Ui, out: &Outcome, back: &str) -> Result<()> {
     }
     if out.partial {
         ui.note("Something was left as it is; the list says what and why.");
+    }
+    Ok(())
+}
+
+/// What happens to the user's repository.
+fn git(ui: &Ui, out: &Outcome) -> Result<()> {
+    let names = out.git_names();
+    if !names.is_empty() {
+        let verb = if out.dry_run { "to put back in .git" } else { "put back in .git" };
+        let list: Vec<String> = names.iter().map(|n| text::tame(n)).collect();
+        ui.line(format!("{verb}: {}", list.join(", ")))?;
+    }
+    if let Some(why) = out.git_conflict() {
+        ui.line(format!("conflict  .git  ({})", text::tame(why)))?;
     }
     Ok(())
 }

@@ -18,6 +18,28 @@ use crate::{
     ui::style,
 };
 
+/// A recorded git state in a line.
+pub fn git(v: &Value) -> String {
+    let text = |key: &str| v.get(key).and_then(Value::as_str);
+    let number = |key: &str| v.get(key).and_then(Value::as_u64).unwrap_or(0);
+    let at = text("commit").map_or("no commit yet", |c| c.get(..10).unwrap_or(c));
+    let mut out = match text("branch") {
+        Some(branch) => format!("{} at {at}", text::tame(branch)),
+        None => format!("detached at {at}"),
+    };
+    if let Some(what) = text("operation") {
+        out.push_str(&format!(", {what} under way"));
+    }
+    out.push_str(&format!(", {}", text::count(number("refs"), "ref")));
+    if number("stashes") > 0 {
+        out.push_str(&format!(", {} stashed", number("stashes")));
+    }
+    if v.get("seen").and_then(Value::as_bool) == Some(false) {
+        out.push_str(" (as of the checkpoint before)");
+    }
+    out
+}
+
 /// The row, its coverage, its skips, and what changed in it.
 pub fn run(cx: &Context, a: &Named) -> Result<u8> {
     let ws = cx.workspace()?;
@@ -31,6 +53,7 @@ pub fn run(cx: &Context, a: &Named) -> Result<u8> {
         space::put_bytes(&mut row, c, account.as_ref());
         if let Some(m) = row.as_object_mut() {
             m.insert("skipped".to_owned(), json!(coverage.skips));
+            m.insert("git".to_owned(), json!(ws.git_state(c)?));
         }
         let list: Vec<Value> = changes.iter().map(view::change).collect();
         cx.ui.document(json!({"checkpoint": row, "changes": list}))?;
@@ -68,6 +91,7 @@ pub fn run(cx: &Context, a: &Named) -> Result<u8> {
     fact("scope", Some(&r.scope));
     let retention = serde_json::to_value(r.retention).ok();
     fact("retention", retention.as_ref().and_then(Value::as_str));
+    fact("git", ws.git_state(c)?.as_ref().map(git).as_deref());
     if ui.verbose {
         fact("recorded", Some(&rfc3339(r.created_ms)));
         fact("commit", Some(&c.commit.to_string()));

@@ -209,6 +209,7 @@ impl<'a> Desk<'a> {
             session: self.session.clone(),
             hunks: hunks.clone(),
             list_hunks,
+            git_state: false,
         };
         self.ws.restore(&rows.all[at], &o, control)
     }

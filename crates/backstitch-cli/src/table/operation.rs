@@ -62,7 +62,8 @@ pub struct Restore {
     /// Only the part with this id (from `--hunks --dry-run`); may be repeated, or several separated by commas.
     #[arg(long, value_name = "ID", value_delimiter = ',')]
     pub hunk: Vec<String>,
-    /// HEAD, index and refs of the repository as well. Not available in this version: refused.
+    /// HEAD, index, refs, stash and a merge or rebase under way of the repository as well: the only option with which
+    /// a `.git` is written. `undo` takes that back too.
     #[arg(long)]
     pub git_state: bool,
     /// Which paths, and how.

@@ -1,6 +1,6 @@
 //! Words of the commands that care for stores.
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, Subcommand, ValueHint};
 
@@ -55,6 +55,43 @@ pub enum Watch {
     Stop,
     /// Tell whether it runs, since when, and how many directories it watches.
     Status,
+}
+
+/// `sync`
+#[derive(Debug, Subcommand)]
+pub enum Sync {
+    /// Send the checkpoints that the remote does not have.
+    Push(SyncPush),
+    /// Take the checkpoints that are not here. A session that was continued on both sides is kept twice, and told (3).
+    Pull(SyncPull),
+}
+
+/// `sync push`
+#[derive(Args, Debug)]
+pub struct SyncPush {
+    /// The remote.
+    #[arg(value_name = "REMOTE", value_hint = ValueHint::AnyPath)]
+    pub remote: OsString,
+    /// Only tell what would be sent: checkpoints, contents, bytes, paths that are left out, contents that look like secrets.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Send prompts, too. A later push without it takes them from the remote's checkpoints again.
+    #[arg(long)]
+    pub prompts: bool,
+    /// Send contents that look like secrets; without it they are named and nothing is sent.
+    #[arg(long)]
+    pub allow_secrets: bool,
+}
+
+/// `sync pull`
+#[derive(Args, Debug)]
+pub struct SyncPull {
+    /// The remote.
+    #[arg(value_name = "REMOTE", value_hint = ValueHint::AnyPath)]
+    pub remote: OsString,
+    /// Only tell what would be taken.
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// Names of stores.

@@ -72,7 +72,6 @@ fn two_is_wrong_usage() {
         &["cat", "@:"],
         &["restore", "@", "--hunks"],
         &["restore", "@", "--hunks", "--hunk", "x"],
-        &["restore", "@", "--git-state"],
         &["restore", "@~x"],
         &["log", ""],
         &["-q", "-v", "list"],

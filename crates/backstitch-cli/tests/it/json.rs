@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use backstitch_testkit::Git;
 use serde_json::{Map, Value, json};
 
 use crate::support::{Normal, World, check_examples};
@@ -44,6 +45,7 @@ fn documents() -> (World, Map<String, Value>) {
     add("unpin", w.json(&["unpin", &first]));
     add("label", w.json(&["label", &first, "start"]));
     add("export", w.json(&["export", &first, w.top.join("copy").to_str().unwrap()]));
+    synced(&w, &first, &mut add);
     add("delete", w.json(&["delete", &first]));
     let mut gc = w.json(&["gc"]);
     // What the commands before it have left is not the example's matter.
@@ -135,6 +137,28 @@ fn session(w: &World, add: &mut dyn FnMut(&'static str, Value)) {
     add("session end", w.json(&["session", "end", "7f3b"]));
     w.json(&["checkpoint", "--session", "scratch"]);
     add("session delete", w.json(&["session", "delete", "scratch"]));
+}
+
+/// To a remote and back.
+fn synced(w: &World, first: &str, add: &mut dyn FnMut(&'static str, Value)) {
+    let remote = w.top.join("remote.git");
+    fs::create_dir(&remote).unwrap();
+    Git::new().unwrap().run(&remote, ["init", "-q", "--bare"]).unwrap();
+    let remote = remote.to_str().unwrap();
+    let mut sent = w.json(&["sync", "push", remote, "--dry-run"]);
+    assert!(sent["bytes"].as_u64() > Some(0) && sent["contents"].as_u64() > Some(0), "{sent}");
+    (sent["checkpoints"], sent["bytes"], sent["contents"]) = (json!([first]), 2048.into(), 3.into());
+    sent["left_out"] = json!([{"path": ".env", "what": "private"}]);
+    sent["secrets"] = json!([{"path": "deploy.md", "what": "AWS access key"}]);
+    add("sync push", sent);
+    w.json(&["sync", "push", remote]);
+    let mut got = w.json(&["sync", "pull", remote]);
+    // What was sent from here is here.
+    assert_eq!(got["checkpoints"], json!([]));
+    got["checkpoints"] = json!([first]);
+    got["sessions"] = json!(["7f3a-5n16zc"]);
+    got["conflicts"] = json!([{"session": "7f3a", "kept_as": "7f3a-5n16zc", "checkpoints": 1}]);
+    add("sync pull", got);
 }
 
 /// One turn of two, whose lines were changed again in part.

@@ -1,6 +1,8 @@
 //! Entries of git's index, versions 2 to 4, in the order of the file.
 
-use bstr::ByteSlice;
+use bstr::{BString, ByteSlice};
+
+use crate::Oid;
 
 /// Whatever an entry says, whether anything holds for it or not.
 pub(crate) struct Entry<'a> {
@@ -94,6 +96,46 @@ pub(crate) fn read<'d>(
         at += 8 + len;
     }
     Some(extensions)
+}
+
+/// One entry of a git index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexEntry {
+    /// From the top of the work tree.
+    pub path: BString,
+    /// Mode as in trees; of a sparse index also that of a directory.
+    pub mode: u32,
+    /// What it holds.
+    pub oid: Oid,
+    /// 0, or the side of a conflict.
+    pub stage: u8,
+    /// `assume-valid`.
+    pub assume_valid: bool,
+    /// `skip-worktree`.
+    pub skip_worktree: bool,
+    /// `intent-to-add`.
+    pub intent_to_add: bool,
+    /// The stat data of the last look, as it is in the file.
+    pub stat: [u8; 40],
+}
+
+/// The entries of an index with SHA-1 ids, in its order, and the names of its extensions; `None` if it cannot be read.
+pub fn index_entries(data: &[u8]) -> Option<(Vec<IndexEntry>, Vec<[u8; 4]>)> {
+    let mut out = Vec::new();
+    let extensions = read(data, 20, |e| {
+        out.push(IndexEntry {
+            path: e.path.into(),
+            mode: e.mode(),
+            oid: Oid::try_from(e.id).ok()?,
+            stage: (e.flags >> 12 & 3) as u8,
+            assume_valid: e.flags & 0x8000 != 0,
+            skip_worktree: e.more_flags & 0x4000 != 0,
+            intent_to_add: e.more_flags & 0x2000 != 0,
+            stat: *e.stat,
+        });
+        Some(())
+    })?;
+    Some((out, extensions.into_iter().map(|(name, _)| *name).collect()))
 }
 
 /// Git's variable-length number, as in offset deltas; returns it and the bytes that it took.

@@ -37,6 +37,21 @@ pub(crate) struct Origin {
     pub(crate) attributes_file: Option<PathBuf>,
     /// Nothing in the configuration weakens what an index entry means.
     pub(crate) is_strict: bool,
+    /// Ids are SHA-256.
+    pub(crate) sha256: bool,
+}
+
+/// Where the user's repository is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repository {
+    /// Top of the work tree.
+    pub top: PathBuf,
+    /// The work tree's own git directory: HEAD and index are here.
+    pub git_dir: PathBuf,
+    /// The git directory that all work trees share: objects and branches are here.
+    pub common: PathBuf,
+    /// Ids are SHA-256.
+    pub sha256: bool,
 }
 
 /// What the index of the user's repository proves; for any thread.
@@ -61,6 +76,12 @@ impl Rules {
     /// The directory with the objects of the repository around the root, if there is one.
     pub fn git_objects(&self) -> Option<PathBuf> {
         self.0.repo.origin.as_ref().map(|origin| origin.common.join("objects"))
+    }
+
+    /// The repository around the root, if there is one.
+    pub fn repository(&self) -> Option<Repository> {
+        let Origin { top, git_dir, common, sha256, .. } = self.0.repo.origin.clone()?;
+        Some(Repository { top, git_dir, common, sha256 })
     }
 
     /// What the index of the repository around the root proves, if it is one that can be believed.

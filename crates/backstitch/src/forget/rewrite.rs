@@ -30,9 +30,17 @@ pub(super) fn items_of(odb: &Odb, tree: &Oid) -> Result<Vec<Item>> {
 /// Writes all of them in one pack; what comes back moves the refs.
 pub(super) fn rewrite(ws: &Workspace, odb: &Odb, refs: &[Holder], named: &[BString]) -> Result<Vec<Edit>> {
     let writer = ws.store()?.writer()?;
-    let mut r = Rewriter { odb, s: writer.scratch(), writer: &writer, named, done: HashMap::new() };
+    let mut r = Rewriter {
+        odb,
+        s: writer.scratch(),
+        writer: &writer,
+        named,
+        only_state: false,
+        done: HashMap::new(),
+    };
     let mut edits = Vec::new();
     for h in refs {
+        r.only_state = h.only_state;
         let (tree, message, time) = match h.is_operation {
             true => (r.operation(&h.tree)?, h.message.to_vec(), created(&h.message)),
             false => r.row(h)?,
@@ -56,6 +64,8 @@ struct Rewriter<'a> {
     writer: &'a Writer,
     s: Scratch,
     named: &'a [BString],
+    /// Nothing but the git state goes.
+    only_state: bool,
     /// Most rows share their directories with their neighbours.
     done: HashMap<(DirRef, bool), (DirRef, u64)>,
 }
@@ -64,6 +74,9 @@ impl Rewriter<'_> {
     /// A root tree without the paths, and how many files went.
     fn root(&mut self, tree: &Oid) -> Result<(Oid, u64)> {
         let root = Root::read(self.odb, tree)?;
+        if self.only_state {
+            return Ok((Root { git: None, ..root }.write(self.writer, &mut self.s)?, 0));
+        }
         let [files, outside] = halves(&root, self.named);
         let (files, gone) = self.half(files.0, files.1, false)?;
         let (outside, _) = self.half(outside.0, outside.1, true)?;
@@ -79,7 +92,7 @@ impl Rewriter<'_> {
                 Some(self.writer.blob(&mut self.s, &bytes)?.0)
             }
         };
-        let new = Root { files, outside, coverage, ..root };
+        let new = Root { files, outside, coverage, git: None, ..root };
         Ok((new.write(self.writer, &mut self.s)?, gone))
     }
 
@@ -125,7 +138,8 @@ impl Rewriter<'_> {
             return Ok((tree, h.message.to_vec(), time));
         };
         record.files = record.files.saturating_sub(gone);
-        for s in self.named.iter().map(skip) {
+        record.extra.remove(crate::git::SEEN);
+        for s in self.named.iter().filter(|_| !self.only_state).map(skip) {
             if !record.skipped.contains(&s) {
                 record.skipped_total += 1;
                 record.skipped.push(s);
@@ -137,7 +151,7 @@ impl Rewriter<'_> {
     fn operation(&mut self, tree: &Oid) -> Result<Oid> {
         let mut items = items_of(self.odb, tree)?;
         for i in &mut items {
-            if self.named.iter().any(|p| paths::is_under(i.path.as_bstr(), p.as_bstr())) {
+            if !self.only_state && self.named.iter().any(|p| paths::is_under(i.path.as_bstr(), p.as_bstr())) {
                 (i.from, i.to) = (None, None);
                 i.leave(Action::Keep, FORGOTTEN);
             }

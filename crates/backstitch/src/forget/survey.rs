@@ -23,6 +23,8 @@ pub(super) struct Holder {
     pub tree: Oid,
     pub message: BString,
     pub is_operation: bool,
+    /// It holds none of the paths, but a git state.
+    pub only_state: bool,
 }
 
 /// The whole of it.
@@ -30,6 +32,8 @@ pub(super) struct Holder {
 pub(super) struct Survey {
     /// Refs that are to be written anew.
     pub refs: Vec<Holder>,
+    /// Refs that hold none of the paths but a git state.
+    states: Vec<Holder>,
     /// Contents at and below the paths.
     pub contents: BTreeSet<Oid>,
     /// Of all contents: the first paths that were not named, with a row that holds it there.
@@ -82,6 +86,11 @@ impl Survey {
             }
         }
         out.elsewhere = walk.found;
+        // A git state may hold earlier versions of a path, or its bytes at another one: none is kept.
+        if !out.refs.is_empty() {
+            let states = std::mem::take(&mut out.states);
+            out.refs.extend(states);
+        }
         Ok(out)
     }
 
@@ -123,8 +132,10 @@ impl Survey {
             }
         }
         let id = id_of(&name);
+        let mut state = false;
         for tree in roots {
             let root = Root::read(odb, &tree)?;
+            state |= root.git.is_some();
             for (dir, paths, prefix) in halves(&root, named) {
                 for p in &paths {
                     let Some(entry) = tree::lookup(odb, dir, p.as_bstr())? else { continue };
@@ -138,15 +149,18 @@ impl Survey {
                 walk.below(dir, &paths, prefix, &id)?;
             }
         }
-        if holds {
-            self.refs.push(Holder { name, commit, tree, message, is_operation });
+        let holder = Holder { name, commit, tree, message, is_operation, only_state: !holds };
+        match (holds, state) {
+            (true, _) => self.refs.push(holder),
+            (false, true) => self.states.push(holder),
+            (false, false) => {}
         }
         Ok(())
     }
 
     /// Ids of operations, or of rows, each once.
     pub fn ids(&self, operations: bool) -> Vec<String> {
-        let all = self.refs.iter().filter(|h| h.is_operation == operations);
+        let all = self.refs.iter().filter(|h| h.is_operation == operations && !h.only_state);
         let all: BTreeSet<String> = all.map(|h| id_of(&h.name)).collect();
         all.into_iter().collect()
     }

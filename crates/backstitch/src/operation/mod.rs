@@ -17,7 +17,7 @@ use bstr::{BString, ByteSlice};
 pub(crate) use self::{
     apply::apply,
     journal::{Journal, drop_unfinished, finish, has_unfinished, journal_file},
-    record::all,
+    record::{all, git_states},
 };
 use self::{
     apply::{sync, todo, verify},
@@ -30,6 +30,7 @@ pub use self::{
 use crate::{
     checkpoint::Options as RowOptions,
     error::{Code, Error, Result},
+    git::{self, put::Move},
     live::Live,
     paths,
     place::{Found, Place, Syncs},
@@ -54,6 +55,8 @@ pub(crate) struct Request<'a> {
     pub takes_back: Vec<u64>,
     /// Only some paths were asked for.
     pub narrowed: bool,
+    /// The user's git state goes along.
+    pub git: Option<Move>,
     pub lock: &'a OperationLock,
     pub rows: &'a Rows,
     pub control: &'a Control<'a>,
@@ -128,17 +131,23 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
         privileged,
         takes_back,
         narrowed,
+        git,
         lock,
         rows,
         control,
     } = request;
-    let digest = plan.digest(&target);
+    let digest = match &git {
+        Some(m) => plan.digest(&m.name(&target)),
+        None => plan.digest(&target),
+    };
+    let told = git.clone();
+    let moved = git.filter(|m| m.conflict.is_none() && !m.changes.is_empty());
     let odb = ws.odb()?;
     let id = new_id(now_ms());
     let mut place = Place::of(ws, &id)?;
     place.privileged = privileged;
     let loosen = preflight(&mut place, &mut plan);
-    let mut warnings = Vec::new();
+    let mut warnings = told.as_ref().map_or_else(Vec::new, |m| m.warnings.clone());
     for i in plan.items.iter_mut().filter(|i| i.action.changes() && i.result == Progress::Pending) {
         if let Some(mode) = i.to.as_ref().and_then(|s| s.node.mode()) {
             let present = i.from.as_ref().and_then(|s| s.node.mode());
@@ -159,8 +168,8 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
         }
     }
     let work = plan.items.iter().filter(|i| i.action.changes() && i.result == Progress::Pending).count();
-    if work == 0 {
-        let partial = is_partial(&plan.items);
+    if work == 0 && moved.is_none() {
+        let partial = is_partial(&plan.items) || told.as_ref().is_some_and(|m| m.conflict.is_some());
         warnings.extend(crate::room::warning(&plan.items));
         return Ok(Outcome {
             operation: None,
@@ -175,6 +184,7 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
             rows_back: false,
             takes_back,
             warnings,
+            git: told,
         });
     }
 
@@ -189,7 +199,7 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
     let parent = ws.parent(rows, row.session.as_deref())?;
     let new = NewRow { options: &row, parent, operation: Some(id.clone()), notes: Vec::new(), adjust: None };
     let Described { safety, safety_commit, tree: mut op_tree } =
-        describe(ws, rows, &live, &plan, new.clone())?;
+        describe(ws, rows, &live, &plan, moved.as_ref(), new.clone())?;
     let mut scratch = live.writer.scratch();
     let mut op = OpRecord {
         v: 1,
@@ -208,11 +218,15 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
         takes_back: takes_back.clone(),
         exceptions: exceptions(&plan.items),
         rows: Vec::new(),
-        extra: [("narrowed", narrowed), ("outside", plan.changes().any(Item::is_outside))]
-            .into_iter()
-            .filter(|(_, on)| *on)
-            .map(|(k, _)| (k.to_owned(), true.into()))
-            .collect(),
+        extra: [
+            ("narrowed", narrowed),
+            ("outside", plan.changes().any(Item::is_outside)),
+            (git::CHANGED, moved.is_some()),
+        ]
+        .into_iter()
+        .filter(|(_, on)| *on)
+        .map(|(k, _)| (k.to_owned(), true.into()))
+        .collect(),
     };
     let seconds = safety.created_ms.div_euclid(1000);
     let running = live.writer.commit(&mut scratch, &op_tree, &op.message(), seconds)?;
@@ -240,6 +254,17 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
     let applied = apply(&mut place, &mut plan.items, &loosen, ws.threads(), control)
         .and_then(|()| verify(&mut place, &mut plan.items))
         .and_then(|()| sync(&mut place, &plan.items, &loosen))
+        .and_then(|()| match &moved {
+            Some(m) => git::put::apply(
+                &git::put::repository(ws)?,
+                &ws.odb()?,
+                &id,
+                &format!("{} {target}", kind.as_str()),
+                m,
+                control,
+            ),
+            None => Ok(()),
+        })
         .and_then(|()| {
             let Some(mut planned) = planned else { return Ok(()) };
             // What was moved into the store is spoken for from now on.
@@ -250,7 +275,7 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
             let row = RowOptions { id: Some(safety.id.clone()), ..row.clone() };
             let same = |r: &mut Record| (r.seq, r.created_ms) = (safety.seq, safety.created_ms);
             let new = NewRow { options: &row, adjust: Some(&same), ..new };
-            let now = describe(ws, rows, &live, &planned, new)?;
+            let now = describe(ws, rows, &live, &planned, moved.as_ref(), new)?;
             live.writer.finish()?;
             op_tree = now.tree;
             if !listed_safety {
@@ -261,7 +286,7 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
             Ok(refs.apply(&[Edit { name, expect, new: Some(now.safety_commit) }])?)
         });
     if let Err(e) = applied {
-        let back = crate::recover::roll_back(ws, &op, &plan.items, &loosen).and_then(|left| {
+        let back = crate::recover::roll_back(ws, &op, &op_tree, &plan.items, &loosen).and_then(|left| {
             finish(ws, &mut op, running, &op_tree, OpState::RolledBack, &journal).map(|()| left)
         });
         return Err(match back {
@@ -283,7 +308,7 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
         if is_done(ws, &op.id) {
             warnings.push(format!("done, but its end could not be made durable: {}", e.message));
         } else {
-            crate::recover::roll_back(ws, &op, &plan.items, &loosen)?;
+            crate::recover::roll_back(ws, &op, &op_tree, &plan.items, &loosen)?;
             let _ = finish(ws, &mut op, running, &op_tree, OpState::RolledBack, &journal);
             return Err(e.hint("everything was put back as it was before"));
         }
@@ -303,13 +328,14 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
         plan: digest,
         target,
         safety: listed_safety.then_some(safety.id),
-        partial: is_partial(&plan.items),
+        partial: is_partial(&plan.items) || told.as_ref().is_some_and(|m| m.conflict.is_some()),
         items: plan.items,
         verified: true,
         rows: Vec::new(),
         rows_back: false,
         takes_back,
         warnings,
+        git: told,
     })
 }
 
@@ -322,7 +348,14 @@ struct Described {
 }
 
 /// Puts the safety row, both states of the workspace and the items into the pack in the making.
-fn describe(ws: &Workspace, rows: &Rows, live: &Live, plan: &Plan, new: NewRow<'_>) -> Result<Described> {
+fn describe(
+    ws: &Workspace,
+    rows: &Rows,
+    live: &Live,
+    plan: &Plan,
+    moved: Option<&Move>,
+    new: NewRow<'_>,
+) -> Result<Described> {
     let (safety, before) = row::build_record(ws, rows, live, new)?;
     let edits = plan.items.iter().filter(|i| todo(i)).map(|i| {
         let put = i.to.as_ref().map(|s| Put { node: s.node.clone(), attrs: s.attrs.clone(), dir: None });
@@ -334,7 +367,8 @@ fn describe(ws: &Workspace, rows: &Rows, live: &Live, plan: &Plan, new: NewRow<'
             live.writer.blob(&mut scratch, bytes)?;
         }
     }
-    let (_, after) = live.root(live.trees().edit(&live.writer, &mut scratch, edits)?)?;
+    let (_, after) =
+        live.root_with(live.trees().edit(&live.writer, &mut scratch, edits)?, moved.map(|m| m.to))?;
     let (items, _) = live.writer.blob(&mut scratch, &plan::encode_items(&plan.items))?;
     let mut entries = vec![
         TreeEntry { mode: 0o40000, name: "before".into(), oid: before },

@@ -2,7 +2,10 @@
 
 use backstitch_scan::Reason;
 
-use crate::plan::{Action, Item, Progress};
+use crate::{
+    git::put::Move,
+    plan::{Action, Item, Progress},
+};
 
 /// What an operation did, or would do: preview and real run have the same shape.
 #[derive(Clone, Debug)]
@@ -31,6 +34,8 @@ pub struct Outcome {
     pub takes_back: Vec<u64>,
     /// What a person should know.
     pub warnings: Vec<String>,
+    /// The user's git state, where it was asked for or goes along.
+    pub(crate) git: Option<Move>,
 }
 
 impl Outcome {
@@ -49,7 +54,30 @@ impl Outcome {
             rows_back: false,
             takes_back,
             warnings: Vec::new(),
+            git: None,
         }
+    }
+}
+
+impl Outcome {
+    /// With what it does to the user's repository.
+    pub(crate) fn with_git(mut self, git: Option<Move>) -> Outcome {
+        if let Some(m) = &git {
+            self.warnings.extend(m.warnings.iter().cloned());
+            self.partial |= m.conflict.is_some();
+        }
+        self.git = git;
+        self
+    }
+
+    /// Names of the repository that change: HEAD, refs, the index, files of an operation under way.
+    pub fn git_names(&self) -> Vec<String> {
+        self.git.iter().flat_map(|m| &m.changes).map(|c| c.name.to_string()).collect()
+    }
+
+    /// Why the git state is left alone.
+    pub fn git_conflict(&self) -> Option<&str> {
+        self.git.as_ref()?.conflict.as_deref()
     }
 }
 

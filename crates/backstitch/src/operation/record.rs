@@ -165,6 +165,19 @@ impl Operation {
     }
 }
 
+/// The user's git state before and after an operation, from its tree.
+pub(crate) fn git_states(odb: &Odb, tree: &Oid) -> Result<(Option<Oid>, Option<Oid>)> {
+    let (mut before, mut after) = (None, None);
+    for e in odb.tree(tree)? {
+        match e.name.as_slice() {
+            b"before" => before = tree::Root::read(odb, &e.oid)?.git,
+            b"after" => after = tree::Root::read(odb, &e.oid)?.git,
+            _ => {}
+        }
+    }
+    Ok((before, after))
+}
+
 /// All operations, oldest first.
 pub fn operations(ws: &Workspace) -> Result<Vec<Operation>> {
     let (good, bad) = all(ws)?;

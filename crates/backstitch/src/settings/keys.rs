@@ -98,6 +98,27 @@ pub const KEYS: &[Key] = &[
         guard: Guard::Free,
     },
     Key {
+        name: "git_state",
+        form: Form::Bool,
+        default: "true",
+        help: "record HEAD, refs, stash, index and what is under way of the repository around the folder",
+        guard: Guard::Words(&["false"]),
+    },
+    Key {
+        name: "sync.private",
+        form: Form::List,
+        default: "[]",
+        help: "patterns (ignore-file syntax) that `sync` never sends, besides names that look like secrets",
+        guard: Guard::Any,
+    },
+    Key {
+        name: "sync.send",
+        form: Form::List,
+        default: "[]",
+        help: "patterns that `sync` sends though their names look like secrets, such as `.env.example`",
+        guard: Guard::Any,
+    },
+    Key {
         name: "gitignore_outside_git",
         form: Form::Bool,
         default: "true",

@@ -148,7 +148,8 @@ fn child() {
     let kill_after: Option<u64> =
         std::env::var("BACKSTITCH_TEST_KILL_AFTER").ok().map(|n| n.parse().unwrap());
     let progress = |what: &str, done: u64, _: u64| {
-        if what == "restoring" && kill_after.is_some_and(|n| done >= n) {
+        let steps = matches!(what, "restoring" | "putting the git state back");
+        if steps && kill_after.is_some_and(|n| done >= n) {
             let own = rustix::process::getpid();
             let _ = rustix::process::kill_process(own, rustix::process::Signal::KILL);
         }
@@ -166,6 +167,12 @@ fn child() {
                 let out = ws.checkpoint(&checkpoint::Options::default(), &control).unwrap();
                 say(&out.checkpoint.unwrap().record.id);
             }
+        }
+        ["git-state", name] => {
+            let rows = ws.rows().unwrap();
+            let c = backstitch::names::resolve(&rows, name, None).unwrap();
+            let o = restore::Options { git_state: true, ..restore::Options::default() };
+            say(&ws.restore(c, &o, &control).unwrap().operation.unwrap());
         }
         ["restore", name] => {
             let rows = ws.rows().unwrap();

@@ -1,7 +1,10 @@
 use backstitch::{
+    checkpoint,
     diff::Status,
     error::Error,
     plan::{Action, Item},
+    restore,
+    workspace::{Control, Surroundings, Workspace},
 };
 
 use super::*;
@@ -30,21 +33,23 @@ fn model() -> Model {
     Model::new(list, &rewind::Options::default())
 }
 
+/// What the engine says of a plan, with these items.
 fn out(plan: &str, items: Vec<Item>) -> Outcome {
-    Outcome {
-        operation: None,
-        dry_run: true,
-        plan: plan.to_owned(),
-        target: String::new(),
-        safety: None,
-        partial: items.iter().any(|i| !i.action.changes()),
-        items,
-        verified: false,
-        rows: Vec::new(),
-        rows_back: false,
-        takes_back: Vec::new(),
-        warnings: Vec::new(),
-    }
+    let scratch = tempfile::tempdir().expect("a folder");
+    let folder = scratch.path().join("w");
+    std::fs::create_dir(&folder).expect("a folder");
+    let surroundings = Surroundings { store_base: scratch.path().join("data"), ..Surroundings::default() };
+    let control = Control::default();
+    let mut ws = Workspace::open(&folder, surroundings).expect("a workspace");
+    let row =
+        ws.checkpoint(&checkpoint::Options::default(), &control).expect("a row").checkpoint.expect("a row");
+    let dry = restore::Options { dry_run: true, ..restore::Options::default() };
+    let mut out = ws.restore(&row, &dry, &control).expect("a plan");
+    out.plan = plan.to_owned();
+    out.target = String::new();
+    out.partial = items.iter().any(|i| !i.action.changes());
+    out.items = items;
+    out
 }
 
 fn changing() -> Item {
@@ -214,8 +219,8 @@ fn undo_is_one_key_where_it_takes_back_everything_and_a_plan_where_not() {
     let done = || {
         let mut m = at_plan(vec![changing()]);
         let Some(Effect::Apply { ask, choice, .. }) = m.key(Key::Char('y')) else { panic!() };
-        let result =
-            Outcome { operation: Some("op".to_owned()), dry_run: false, ..out("digest", vec![changing()]) };
+        let mut result = out("digest", vec![changing()]);
+        (result.operation, result.dry_run) = (Some("op".to_owned()), false);
         assert!(matches!(m.answer(Answer::Applied { ask, choice, out: Ok(result) }), Some(Effect::Reload)));
         assert!(matches!(m.screen(), Screen::Done { .. }) && m.done.len() == 1);
         m

@@ -1,0 +1,185 @@
+//! Git as the carrier. Everything else is done without it: only whoever synchronises needs it, and it sees a scratch
+//! repository that has no hooks and no settings of the folder's.
+
+use std::{
+    ffi::{OsStr, OsString},
+    io::Read,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::atomic::Ordering,
+    time::Duration,
+};
+
+use super::Options;
+use crate::{
+    error::{Code, Error, Result},
+    workspace::{Control, Workspace},
+};
+
+/// What git may know of the surroundings: how to get in.
+const KEPT: &[&str] = &["GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT", "GIT_ASKPASS"];
+/// What it would do besides, or let the other side do.
+const SETTINGS: &[&str] = &[
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "protocol.ext.allow=never",
+    "transfer.fsckObjects=true",
+    "fetch.recurseSubmodules=no",
+    "push.recurseSubmodules=no",
+    "push.gpgSign=false",
+    "push.followTags=false",
+    "fetch.writeCommitGraph=false",
+    "fetch.bundleURI=",
+    "transfer.bundleURI=false",
+];
+/// Of what git says, for the error.
+const SAID: u64 = 16 << 10;
+
+pub(super) struct Transport<'a> {
+    git_dir: PathBuf,
+    remote: OsString,
+    may_ask: bool,
+    control: &'a Control<'a>,
+}
+
+/// A git that knows nothing of the caller's repository.
+fn git(settings: &[&str]) -> Command {
+    let mut c = Command::new("git");
+    for (name, _) in std::env::vars_os() {
+        let kept = KEPT.iter().any(|k| name == *k);
+        if name.as_encoded_bytes().starts_with(b"GIT_") && !kept {
+            c.env_remove(name);
+        }
+    }
+    c.env("LC_ALL", "C").env("BACKSTITCH_DISABLE", "1");
+    for s in settings {
+        c.args(["-c", s]);
+    }
+    c
+}
+
+/// An address without the password in it.
+fn shown(remote: &str) -> String {
+    match remote.split_once("://").and_then(|(how, rest)| Some((how, rest.split_once('@')?.1))) {
+        Some((how, rest)) => format!("{how}://{rest}"),
+        None => remote.to_owned(),
+    }
+}
+
+impl<'a> Transport<'a> {
+    /// # Errors
+    /// `usage` for a remote that git would take for an option; `remote` where there is no git.
+    pub(super) fn new(
+        ws: &Workspace,
+        git_dir: &Path,
+        options: &Options,
+        control: &'a Control<'a>,
+    ) -> Result<Transport<'a>> {
+        let word = &options.remote;
+        let bytes = word.as_encoded_bytes();
+        if bytes.is_empty() || bytes.starts_with(b"-") {
+            return Err(Error::new(Code::Usage, format!("{} is no remote", word.display())));
+        }
+        let mut t = Transport {
+            git_dir: git_dir.to_owned(),
+            remote: word.clone(),
+            may_ask: options.may_ask,
+            control,
+        };
+        // A single word is a remote of the folder's repository.
+        if !bytes.iter().any(|b| matches!(b, b'/' | b':' | b'\\')) {
+            let mut c = git(&["core.fsmonitor=false"]);
+            c.arg("-C").arg(ws.root()).args(["remote", "get-url", "--"]).arg(word);
+            let said = t.run(c).map_err(|e| match e.code {
+                Code::Interrupted => e,
+                _ => Error::new(
+                    Code::Remote,
+                    format!(
+                        "{} is neither a path nor an address nor a remote of the repository here",
+                        word.display()
+                    ),
+                )
+                .hint("`git remote -v` lists those; name a path as ./NAME"),
+            })?;
+            let line = said.split(|b| *b == b'\n').next().unwrap_or_default();
+            t.remote = <OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(line).to_owned();
+        }
+        Ok(t)
+    }
+
+    fn command(&self) -> Command {
+        let mut c = git(SETTINGS);
+        c.env("GIT_DIR", &self.git_dir).current_dir(&self.git_dir);
+        if !self.may_ask {
+            c.env("GIT_TERMINAL_PROMPT", "0");
+        }
+        c
+    }
+
+    pub(super) fn fetch(&self, refs: &[String]) -> Result<()> {
+        let mut c = self.command();
+        c.args(["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--"]);
+        c.arg(&self.remote).args(refs);
+        self.run(c).map(drop)
+    }
+
+    pub(super) fn push(&self, refs: &[String]) -> Result<()> {
+        let mut c = self.command();
+        c.args(["push", "--quiet", "--no-verify", "--"]).arg(&self.remote).args(refs);
+        self.run(c).map(drop)
+    }
+
+    /// What it wrote to its standard output.
+    fn run(&self, mut c: Command) -> Result<Vec<u8>> {
+        let started = c.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = started.map_err(|e| match e.kind() {
+            std::io::ErrorKind::NotFound => Error::new(Code::Remote, "there is no git program on the PATH")
+                .hint("`sync` carries checkpoints with git: install it; nothing else needs it"),
+            _ => Error::new(Code::Remote, format!("git cannot be run: {e}")),
+        })?;
+        let read = |pipe: Option<Box<dyn Read + Send>>| {
+            std::thread::spawn(move || {
+                let mut bytes = Vec::new();
+                if let Some(mut pipe) = pipe {
+                    let _ = (&mut pipe).take(SAID).read_to_end(&mut bytes);
+                    // Whoever writes more is not made to wait.
+                    let _ = std::io::copy(&mut pipe, &mut std::io::sink());
+                }
+                bytes
+            })
+        };
+        let out = read(child.stdout.take().map(|p| Box::new(p) as _));
+        let err = read(child.stderr.take().map(|p| Box::new(p) as _));
+        let status = self.wait(&mut child)?;
+        let (out, err) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
+        if status.success() {
+            return Ok(out);
+        }
+        let said: Vec<String> = String::from_utf8_lossy(&err)
+            .lines()
+            .map(|l| l.chars().filter(|c| !c.is_control()).collect::<String>())
+            .filter(|l| !l.trim().is_empty())
+            .collect();
+        let name = shown(&self.remote.to_string_lossy());
+        let said = said.join("; ").replace(&*self.remote.to_string_lossy(), &name);
+        Err(Error::new(Code::Remote, format!("{name}: git failed: {said}"))
+            .hint("the remote must be a git repository that can be read and, for a push, written"))
+    }
+
+    fn wait(&self, child: &mut Child) -> Result<std::process::ExitStatus> {
+        loop {
+            let gone = child.try_wait().map_err(|e| Error::new(Code::Remote, format!("git: {e}")))?;
+            if self.control.interrupt.load(Ordering::Relaxed) {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(Error::new(Code::Interrupted, "interrupted"));
+            }
+            match gone {
+                Some(status) => return Ok(status),
+                None => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+}
