@@ -95,8 +95,8 @@ impl Bench<'_> {
         let each = |bytes: u64| mib(bytes.saturating_sub(before)) / (self.plan.rounds + 1) as f64;
         let (raw, after) = (each(raw), each(after));
         let row = self.report.row("big-edit");
-        row.set("as captured, of one MiB", raw);
-        row.set("store growth of one MiB", after);
+        row.set("growth of one as captured MiB", raw);
+        row.set("growth of one after gc MiB", after);
         Ok(())
     }
 

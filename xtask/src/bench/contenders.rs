@@ -52,7 +52,7 @@ impl Ours {
         self.set("BACKSTITCH_WATCH", "auto");
         self.set("BACKSTITCH_WATCH_FROM", "1");
         // Should this process be killed, the watcher does not stay for long.
-        self.set("BACKSTITCH_WATCH_IDLE", "900");
+        self.set("BACKSTITCH_WATCH_IDLE", "120");
         self.watched = Some(tree.to_path_buf());
         let (_, value) = self.run(tree, &["watch", "start"])?;
         match value["watcher"]["running"].as_bool() {

@@ -99,7 +99,7 @@ pub const GOALS: &[Goal] = &[
     goal(ALL, "watched-tool-before", Measure::Time(6.0)),
     goal(ALL, "watched-tool-after", Measure::Time(6.0)),
     goal(BIG, "big-edit", Measure::Git(10.0)),
-    goal(BIG, "big-edit", Measure::Figure("store growth of one MiB", 1.0)),
+    goal(BIG, "big-edit", Measure::Figure("growth of one after gc MiB", 1.0)),
     goal(LINUX, "history", Measure::Figure("as captured MiB", 70.0)),
     goal(LINUX, "history", Measure::Figure("joined by itself MiB", 20.0)),
     goal(LINUX, "history", Measure::Figure("after gc MiB", 20.0)),

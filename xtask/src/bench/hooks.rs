@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     contenders::Ours,
+    machine,
     report::Report,
     row::OURS,
     stats::{part, seconds},
@@ -45,6 +46,7 @@ pub fn measure(binary: &Path, dir: &Path, turns: usize, watched: bool, report: &
 }
 
 fn rounds(ours: &Ours, tree: &Path, turns: usize, prefix: &str, report: &mut Report) -> Result<()> {
+    let busy = machine::wait_for_peace();
     // The first turn of all fills the store: that is another figure.
     for turn in 0..=turns {
         for name in NAMES {
@@ -60,7 +62,9 @@ fn rounds(ours: &Ours, tree: &Path, turns: usize, prefix: &str, report: &mut Rep
             }
             let time = once(ours, tree, &payload)?;
             if turn > 0 {
-                report.row(&format!("{prefix} {name}")).add(OURS, time);
+                let row = report.row(&format!("{prefix} {name}"));
+                row.busy = busy;
+                row.add(OURS, time);
             }
         }
     }

@@ -6,6 +6,7 @@ use super::{
     goals::{self, Measure, Verdict},
     peers,
     report::Report,
+    rounds::OPERATIONS,
     row::{BARE, GIT, OURS, Row},
     stats::seconds,
 };
@@ -18,6 +19,7 @@ pub fn section(reports: &[Report], missing: &[&str]) -> String {
     if reports.iter().all(|r| r.rows.is_empty()) {
         return "Nothing has been measured yet.".into();
     }
+    let reports = in_order(reports);
     let mut out = String::new();
     let rows = || reports.iter().flat_map(|r| &r.rows);
     let machines: BTreeSet<&str> = rows().map(|r| r.made.machine.as_str()).collect();
@@ -40,7 +42,7 @@ pub fn section(reports: &[Report], missing: &[&str]) -> String {
     );
     out.push_str("\n| tree | files | MiB | links | folders | goals reached | within 1.5 | missed |\n");
     out.push_str("|---|---:|---:|---:|---:|---:|---:|---:|\n");
-    for report in reports {
+    for report in &reports {
         let _ = writeln!(
             out,
             "| {} | {} | {:.1} | {} | {} | {} | {} | {} |",
@@ -54,11 +56,12 @@ pub fn section(reports: &[Report], missing: &[&str]) -> String {
             report.count(Verdict::Missed)
         );
     }
-    for report in reports {
+    for report in &reports {
         let _ = write!(out, "\n### {}\n", report.title);
         times(&mut out, report);
         figures(&mut out, report);
         others(&mut out, report);
+        out.push('\n');
         for (what, why) in report.facts() {
             match why {
                 None => {
@@ -78,6 +81,27 @@ pub fn section(reports: &[Report], missing: &[&str]) -> String {
             missing.join(", ")
         );
     }
+    out
+}
+
+/// Runs come in any order; trees and operations stand as they are told of.
+fn in_order(reports: &[Report]) -> Vec<Report> {
+    let tree = |name: &str| -> (usize, u64) {
+        let (kind, size) = name.split_once('-').unwrap_or((name, ""));
+        let kinds = ["small", "linux", "js", "synth", "big", "sessions"];
+        let at = kinds.iter().position(|k| *k == kind).unwrap_or(kinds.len());
+        // linux-git after linux, synth by size.
+        (at, size.parse().unwrap_or(u64::from(!size.is_empty())))
+    };
+    let operation = |name: &str| {
+        let at = OPERATIONS.iter().position(|o| *o == name);
+        // tool-before, history-5, hook Stop: by what they begin with.
+        at.or_else(|| OPERATIONS.iter().position(|o| name.starts_with(o.trim_end_matches('s'))))
+            .unwrap_or(OPERATIONS.len())
+    };
+    let mut out = reports.to_vec();
+    out.sort_by_key(|r| tree(&r.tree));
+    out.iter_mut().for_each(|r| r.rows.sort_by_key(|row| operation(&row.operation)));
     out
 }
 
@@ -139,7 +163,7 @@ fn figures(out: &mut String, report: &Report) {
             );
             let judged = judged.map(|(g, _, v)| format!("{} {}", g.measure, v.sign())).unwrap_or_default();
             let busy = if row.busy { " *" } else { "" };
-            lines.push([format!("{}{busy}", row.operation), name.clone(), short(*value), judged]);
+            lines.push([format!("{}{busy}", row.operation), name.clone(), figure(*value), judged]);
         }
     }
     if lines.is_empty() {
@@ -178,9 +202,14 @@ fn line(out: &mut String, cells: &[String]) {
     out.push('\n');
 }
 
-/// Two digits behind the point at most, and none of a large number.
+/// Two digits behind the point, and none of a large number.
 fn short(value: f64) -> String {
     if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") }
+}
+
+/// A figure, which may be a count.
+fn figure(value: f64) -> String {
+    if value.fract() == 0.0 { format!("{value:.0}") } else { short(value) }
 }
 
 #[cfg(test)]
@@ -203,7 +232,7 @@ mod tests {
         let first = report.row("first");
         first.add(OURS, Duration::from_millis(100));
         first.set("memory MiB", 200.0);
-        first.set("store/git", 1.0);
+        first.set("store/git", 0.95);
         report.row("calls").set("10", 312.0);
         let jj = report.row("jj unchanged");
         jj.add(OURS, Duration::from_millis(100));
@@ -221,13 +250,28 @@ mod tests {
             "| linux | 7 | 3.0 | 0 | 0 | 2 | 1 | 1 |",
             "| 10 * | 100 ms | | 400 ms | 4.00 | ≥ 3 ✓ | 90.0 ms | 1.11 | ≤ bare + 5 ms ≈ | 312 | | 1 |",
             "| first | 100 ms | | | | | | | | | 200 MiB (≤ 300 ✓) | 1 |",
-            "| first | store/git | 1.00 | ≤ 0.6 ✗ |",
+            "| first | store/git | 0.95 | ≤ 0.6 ✗ |",
             "| jj | unchanged | 300 ms | 100 ms | 3.00 |",
             "- **DOES NOT HOLD**: it is so: it is\n",
             "not measured by that run: restic.",
         ] {
             assert!(text.contains(wanted), "{wanted}\n---\n{text}");
         }
+    }
+
+    #[test]
+    fn trees_and_operations_come_in_their_order() {
+        let made = Made::default();
+        let trees = ["big", "synth-10000", "synth-1000", "linux-git", "linux", "small"];
+        let mut all: Vec<Report> = trees.iter().map(|t| Report::new(t, t, &made)).collect();
+        for operation in ["hook Stop", "history-5", "tool-after", "10", "watched-tool-before", "first"] {
+            all[5].row(operation).add(OURS, Duration::from_millis(1));
+        }
+        let sorted = in_order(&all);
+        let trees: Vec<&str> = sorted.iter().map(|r| r.tree.as_str()).collect();
+        assert_eq!(trees, ["small", "linux", "linux-git", "synth-1000", "synth-10000", "big"]);
+        let rows: Vec<&str> = sorted[0].rows.iter().map(|r| r.operation.as_str()).collect();
+        assert_eq!(rows, ["first", "10", "tool-after", "watched-tool-before", "history-5", "hook Stop"]);
     }
 
     #[test]
