@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     io::{self, Stdout},
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
@@ -22,6 +22,10 @@ use crossterm::{
     terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode},
 };
 use ratatui::{Terminal, TerminalOptions, Viewport, backend::CrosstermBackend, layout::Rect};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+};
 
 use super::{
     keys::Key,
@@ -77,6 +81,42 @@ struct Screen<'a> {
     theme: Theme,
     root: String,
     ahead: VecDeque<Key>,
+    busy: Arc<AtomicBool>,
+}
+
+/// How long whoever is at work is given to stop.
+const LEAVE: Duration = Duration::from_millis(200);
+
+/// Whether the terminal is gone within that time.
+fn is_gone(wait: Option<&Timespec>) -> bool {
+    let input = io::stdin();
+    loop {
+        // Nothing is asked for: what is left is that it is gone.
+        let mut fds = [PollFd::new(&input, PollFlags::empty())];
+        match poll(&mut fds, wait) {
+            Err(Errno::INTR) => {}
+            Ok(n) => return n > 0,
+            Err(_) => return false,
+        }
+    }
+}
+
+/// Ends the process when its terminal is gone: the library that reads keys would read its end for ever, and the one that
+/// writes cannot say so. What is under way is stopped first.
+fn watch_terminal(interrupt: &Arc<AtomicBool>, busy: &Arc<AtomicBool>) {
+    let (interrupt, busy) = (Arc::clone(interrupt), Arc::clone(busy));
+    let watch = move || {
+        if !is_gone(None) {
+            return;
+        }
+        interrupt.store(true, Ordering::Relaxed);
+        while busy.load(Ordering::SeqCst) {
+            std::thread::sleep(LEAVE);
+        }
+        std::process::exit(130);
+    };
+    // Without it everything else works.
+    let _ = std::thread::Builder::new().name("terminal".into()).spawn(watch);
 }
 
 /// Runs until the person ends it; what was done, oldest first.
@@ -88,12 +128,19 @@ pub fn run(cx: &Context, desk: &Desk<'_>) -> Result<Vec<Outcome>> {
     let root =
         root.file_name().map_or_else(|| "/".to_owned(), |n| text::name(n.as_encoded_bytes().as_bstr()));
     let _raw = Raw::enter()?;
+    let busy = Arc::new(AtomicBool::new(false));
+    watch_terminal(&cx.interrupt, &busy);
     let area = area();
     let options = TerminalOptions { viewport: Viewport::Fixed(area) };
     let terminal = Terminal::with_options(CrosstermBackend::new(io::stdout()), options).map_err(io_error)?;
-    let mut s = Screen { cx, desk, terminal, area, theme: Theme::new(colour), root, ahead: VecDeque::new() };
-    s.go(&mut model)?;
-    Ok(model.done)
+    let mut s =
+        Screen { cx, desk, terminal, area, theme: Theme::new(colour), root, ahead: VecDeque::new(), busy };
+    match s.go(&mut model) {
+        Ok(()) => Ok(model.done),
+        // What puts the terminal back would fail loudly.
+        Err(_) if is_gone(Some(&Timespec::default())) => std::process::exit(130),
+        Err(e) => Err(e),
+    }
 }
 
 impl Screen<'_> {
@@ -183,12 +230,16 @@ impl Screen<'_> {
             *far.lock().unwrap_or_else(PoisonError::into_inner) = Some((what.to_owned(), done, total));
         };
         let desk = self.desk;
+        let busy = Arc::clone(&self.busy);
         std::thread::scope(|scope| {
             let (tx, rx) = mpsc::channel();
             let control = Control { interrupt: &stop, progress: &tell };
+            busy.store(true, Ordering::SeqCst);
             scope.spawn(move || {
+                let answer = desk.run(effect, &control);
+                busy.store(false, Ordering::SeqCst);
                 // Where the terminal is gone nobody waits.
-                let _ = tx.send(desk.run(effect, &control));
+                let _ = tx.send(answer);
             });
             let begun = Instant::now();
             loop {
@@ -200,10 +251,10 @@ impl Screen<'_> {
                     }
                 }
                 let wanted = match idle {
-                    true => event::poll(Duration::ZERO).map_err(io_error)?,
-                    false => match self.key(Duration::ZERO)? {
-                        Some(Key::Esc | Key::Ctrl('c')) => true,
-                        other => {
+                    true => event::poll(Duration::ZERO).unwrap_or(true),
+                    false => match self.key(Duration::ZERO) {
+                        Ok(Some(Key::Esc | Key::Ctrl('c'))) | Err(_) => true,
+                        Ok(other) => {
                             self.ahead.extend(other);
                             false
                         }

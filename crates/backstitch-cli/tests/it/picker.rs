@@ -318,6 +318,14 @@ fn a_signal_ends_it_and_puts_the_terminal_back() {
 }
 
 #[test]
+fn a_terminal_that_is_gone_ends_it() {
+    let w = on_screen(two_turns());
+    let mut s = Session::start(&w, &["rewind"]);
+    s.see("do k2");
+    assert_eq!(s.hang_up(), Some(130));
+}
+
+#[test]
 fn plain_questions_do_the_same() {
     // A terminal without a name, one without a cursor, an option, a setting.
     for (variable, args) in [

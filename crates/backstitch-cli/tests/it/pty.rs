@@ -37,12 +37,13 @@ impl Session {
 
     /// On a terminal of this size.
     pub fn sized(w: &World, args: &[&str], rows: u16, columns: u16) -> Session {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap();
         let open = || -> OwnedFd {
-            rustix::fs::open(name.as_c_str(), OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap()
+            rustix::fs::open(name.as_c_str(), OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())
+                .unwrap()
         };
         let slave = open();
         tcsetwinsize(&slave, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
@@ -117,5 +118,17 @@ impl Session {
     pub fn end(mut self) -> (Option<i32>, String) {
         self.until(None);
         (self.child.wait().unwrap().code(), self.seen)
+    }
+
+    /// The terminal goes; the exit code.
+    pub fn hang_up(mut self) -> Option<i32> {
+        drop(self.master);
+        let pid = rustix::process::Pid::from_child(&self.child);
+        let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
+        let limit = Timespec { tv_sec: LIMIT.as_secs().cast_signed(), tv_nsec: 0 };
+        if poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit)).unwrap() == 0 {
+            self.child.kill().unwrap();
+        }
+        self.child.wait().unwrap().code()
     }
 }
