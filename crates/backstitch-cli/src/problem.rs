@@ -66,6 +66,11 @@ pub fn general(code: Code) -> Option<&'static str> {
         Code::Disabled => "`backstitch status` says which switch is off",
         Code::Busy => "try again when the other process has ended; nothing was changed",
         Code::StoreDamaged => "`backstitch verify` names the checkpoints that are hit",
+        Code::Remote => "`git ls-remote REMOTE` shows whether it can be reached; nothing was changed here",
+        Code::Secrets => {
+            "leave the paths out with `sync.private`, or say --allow-secrets; nothing was pushed"
+        }
+        Code::GitState => "restore without --git-state: the files alone; the repository was not touched",
         Code::Interrupted => "what was begun was put back; call it again",
         _ => return None,
     })

@@ -118,7 +118,7 @@ fn trees_are_sorted_and_checked() {
         vec![file("..", blob)],
         vec![file("a/b", blob)],
         vec![file("a\0", blob)],
-        vec![TreeEntry { mode: 0o160000, name: "a".into(), oid: blob }],
+        vec![TreeEntry { mode: 0o100600, name: "a".into(), oid: blob }],
     ] {
         assert!(matches!(w.tree(&mut s, &mut bad.clone()), Err(Error::Invalid { .. })), "{bad:?}");
     }
