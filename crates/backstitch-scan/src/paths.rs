@@ -225,6 +225,7 @@ impl<'t, S: Sink> Search<'t, '_, S> {
             index: 0,
             index_changed: true,
             decided: false,
+            loud: false,
             rules: OnceLock::new(),
             fd: Mutex::new(Some(here.fd.clone())),
             body: items(&names, here.record),

@@ -226,7 +226,7 @@ pub(crate) fn scan_until(
     options.deadline = look.deadline;
     options.paranoid = look.paranoid;
     // Asked before anything is looked at.
-    let (watched, quiet) = watch::ask(ws, table.as_ref(), &options).unzip();
+    let (watched, quiet) = watch::ask(ws, table.as_ref()).unzip();
     let quiet = quiet.flatten().map(|q| if look.paranoid { q.to_be_proven() } else { q });
     let whole = quiet.as_ref().is_none_or(Quiet::is_proof);
     options.quiet = quiet.as_ref();

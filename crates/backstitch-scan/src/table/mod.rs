@@ -1,11 +1,12 @@
 //! The stat table: what must be read, and what is known to be unchanged.
 //!
 //! Two files: a base, which is mapped, and a log of the directories that changed since. Both are only caches; damage,
-//! truncation or another version of either reads as "no table", and everything is read once.
+//! truncation or another version of either reads as "no table", and everything is read once. A record of the base is checked
+//! when it is asked for, so that a walk which looks at little reads little: a damaged one is a directory not known yet.
 //!
 //! ```text
-//! base:  magic [8]  base id [16]  length u64  crc32 of the rest u32  zero u32   (40 bytes)
-//!        rest: state, count u32, count x (start u64, length u32), records
+//! base:  magic [8]  base id [16]  length u64  crc32 of what follows up to the records u32  zero u32   (40 bytes)
+//!        state, count u32, count x (start u64, length u32, crc32 u32), records
 //! log:   magic [8]  base id [16]  crc32 of these 24 bytes u32                   (28 bytes)
 //!        then segments: length u32, crc32 u32, body: state, count u32, count x (number u32, length u32, record);
 //!        a number with its highest bit set stands before a patch of the record that there was
@@ -33,9 +34,11 @@ pub(crate) const BASE_FILE: &str = "stat.base";
 pub(crate) const LOG_FILE: &str = "stat.log";
 pub(crate) const LOCK_FILE: &str = "stat.lock";
 
-const BASE_MAGIC: &[u8; 8] = b"bsStatB2";
-const LOG_MAGIC: &[u8; 8] = b"bsStatL2";
+const BASE_MAGIC: &[u8; 8] = b"bsStatB3";
+const LOG_MAGIC: &[u8; 8] = b"bsStatL3";
 const BASE_HEAD: usize = 40;
+/// What tells where a record lies.
+const SPAN: usize = 16;
 const LOG_HEAD: usize = 28;
 
 /// What holds for the table as a whole.
@@ -81,18 +84,17 @@ impl Table {
         let base = map::Map::open(&dir.join(BASE_FILE))?;
         let bytes = base.bytes();
         let (head, rest) = bytes.split_at_checked(BASE_HEAD)?;
-        if !head.starts_with(BASE_MAGIC)
-            || word64(head, 24)? != bytes.len() as u64
-            || word(head, 32)? != crc32fast::hash(rest)
-            || word(head, 36)? != 0
-        {
+        if !head.starts_with(BASE_MAGIC) || word64(head, 24)? != bytes.len() as u64 || word(head, 36)? != 0 {
             return None;
         }
         let base_id: [u8; 16] = *head.get(8..)?.first_chunk()?;
         let (state, used) = read_state(rest)?;
         let count = word(rest, used)?;
         let spans = BASE_HEAD + used + 4;
-        bytes.get(spans..spans.checked_add((count as usize).checked_mul(12)?)?)?;
+        let records = spans.checked_add((count as usize).checked_mul(SPAN)?)?;
+        if word(head, 32)? != crc32fast::hash(bytes.get(BASE_HEAD..records)?) {
+            return None;
+        }
         let mut table = Inner { base, base_id, spans, count, log: Vec::new(), newer: HashMap::new(), state };
         table.read_log(dir)?;
         table.record(0)?;
@@ -170,9 +172,10 @@ impl Inner {
             return None;
         }
         let bytes = self.base.bytes();
-        let span = self.spans + id as usize * 12;
+        let span = self.spans + id as usize * SPAN;
         let start = BASE_HEAD.checked_add(usize::try_from(word64(bytes, span)?).ok()?)?;
-        Record::parse(bytes.get(start..start.checked_add(word(bytes, span + 8)? as usize)?)?)
+        let blob = bytes.get(start..start.checked_add(word(bytes, span + 8)? as usize)?)?;
+        Record::parse(blob).filter(|_| word(bytes, span + 12) == Some(crc32fast::hash(blob)))
     }
 }
 

@@ -3,7 +3,7 @@
 //! All numbers are little-endian. A record is a head, the entries sorted by raw name, and the names:
 //!
 //! ```text
-//! head, 120 bytes                          entry, 64 bytes
+//! head, 176 bytes                          entry, 64 bytes
 //!   0 u32 entries                            0 u32 start of the name among the names
 //!   4 u32 bytes of names                     4 u32 directory: its number; file: allocated KiB; skip: the same of
 //!                                                  what was covered here before, or 0
@@ -15,7 +15,10 @@
 //!  56 [20] digest of the rules              60 u16 permission bits
 //!  76 [20] tree   96 [20] meta              62 u8  kind, verdict, flags
 //! 116 u32 state of the git index            63 u8  reason of a skip, more flags
+//! 120 [56] sum of the directory with all below it
 //! ```
+//!
+//! sum: u32 1 if settled, u32 skips, u64 files, directories, links, bytes, ignored bytes, entries
 //!
 //! A name is its length (u16), its bytes, and a NUL, so that it can be handed to the system as it lies there.
 
@@ -30,7 +33,8 @@ use crate::{
     types::{DirIds, Kind, Reason, Stat},
 };
 
-pub(crate) const HEAD: usize = 120;
+pub(crate) const HEAD: usize = 176;
+const SUM: usize = 120;
 pub(crate) const ENTRY: usize = 64;
 
 /// The names of the directory can be taken from here while its stat is unchanged.
@@ -43,8 +47,6 @@ pub(crate) const XATTRS: u32 = 4;
 pub(crate) const RULE_FILES: u32 = 8;
 /// It holds a `.git`.
 pub(crate) const DOT_GIT: u32 = 16;
-/// It holds a file that has other names too: it may be written to under those.
-pub(crate) const LINKED: u32 = 32;
 
 const E_KIND: u8 = 3;
 const E_XATTRS: u8 = 1 << 4;
@@ -70,6 +72,38 @@ fn id_at(b: &[u8], at: usize) -> [u8; 20] {
 /// A time that fits; others are stored as the least one and are never clean.
 pub(crate) fn time(ns: i128) -> i64 {
     i64::try_from(ns).unwrap_or(i64::MIN)
+}
+
+/// A directory with all that is below it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sum {
+    /// Nothing in it, nor below it, has to be looked at while nothing happens there and the policy is the same.
+    pub(crate) settled: bool,
+    pub(crate) skips: u32,
+    pub(crate) files: u64,
+    pub(crate) dirs: u64,
+    pub(crate) links: u64,
+    pub(crate) bytes: u64,
+    /// Of files that are kept though a rule leaves them out.
+    pub(crate) ignored: u64,
+    pub(crate) entries: u64,
+}
+
+impl Sum {
+    pub(crate) fn add(&mut self, other: &Sum) {
+        self.settled &= other.settled;
+        self.skips = self.skips.saturating_add(other.skips);
+        self.files += other.files;
+        self.dirs += other.dirs;
+        self.links += other.links;
+        self.bytes += other.bytes;
+        self.ignored += other.ignored;
+        self.entries += other.entries;
+    }
+
+    fn numbers(&self) -> [u64; 6] {
+        [self.files, self.dirs, self.links, self.bytes, self.ignored, self.entries]
+    }
 }
 
 /// One directory as the table knows it.
@@ -136,6 +170,20 @@ impl<'a> Record<'a> {
 
     pub(crate) fn dev(&self) -> u64 {
         u64_at(self.blob, 24)
+    }
+
+    pub(crate) fn sum(&self) -> Sum {
+        let n = |i: usize| u64_at(self.blob, SUM + 8 + i * 8);
+        Sum {
+            settled: u32_at(self.blob, SUM) == 1,
+            skips: u32_at(self.blob, SUM + 4),
+            files: n(0),
+            dirs: n(1),
+            links: n(2),
+            bytes: n(3),
+            ignored: n(4),
+            entries: n(5),
+        }
     }
 
     /// Which state of its git index the decisions below a repository's top depend on; 0 elsewhere.
@@ -322,6 +370,7 @@ pub(crate) struct NewHead<'a> {
     pub(crate) rules: Digest,
     pub(crate) ids: DirIds,
     pub(crate) index: u32,
+    pub(crate) sum: Sum,
 }
 
 /// Puts a record together; entries come sorted by name.
@@ -399,6 +448,10 @@ impl Builder {
         blob.extend_from_slice(&raw_id(&head.ids.tree));
         blob.extend_from_slice(&head.ids.meta.as_ref().map(raw_id).unwrap_or_default());
         blob.extend(head.index.to_le_bytes());
+        blob.extend(u32::from(head.sum.settled).to_le_bytes());
+        blob.extend(head.sum.skips.to_le_bytes());
+        blob.extend(head.sum.numbers().into_iter().flat_map(u64::to_le_bytes));
+        debug_assert_eq!(blob.len(), HEAD);
         blob.extend(self.entries);
         blob.extend(self.names);
         blob

@@ -13,7 +13,8 @@ use std::{
 use bstr::BStr;
 
 use super::{
-    BASE_FILE, BASE_HEAD, BASE_MAGIC, Inner, LOCK_FILE, LOG_FILE, LOG_HEAD, LOG_MAGIC, PATCH, State, patch,
+    BASE_FILE, BASE_HEAD, BASE_MAGIC, Inner, LOCK_FILE, LOG_FILE, LOG_HEAD, LOG_MAGIC, PATCH, SPAN, State,
+    patch,
     record::{self, Record},
     write_state,
 };
@@ -122,7 +123,11 @@ impl TableUpdate {
         // The newest first, as a walk goes: what is needed together lies together.
         let mut pending = vec![(0u32, 0u32)];
         while let Some((old, new)) = pending.pop() {
-            let record = find(old).ok_or_else(|| io::Error::other("table lacks a directory"))?;
+            let Some(record) = find(old) else {
+                // A damaged record below what was not looked at: without a table everything is read once.
+                fs::remove_file(dir.join(BASE_FILE))?;
+                return Err(io::Error::other("table lacks a directory"));
+            };
             let mut twice = false;
             let start = blobs.len();
             blobs.extend_from_slice(record.blob());
@@ -144,18 +149,21 @@ impl TableUpdate {
         write_state(&mut file, &state);
         file.extend((spans.len() as u32).to_le_bytes());
         // Starts are counted from the end of the base's head.
-        let shift = (file.len() + spans.len() * 12 - BASE_HEAD) as u64;
-        for (start, len) in &spans {
+        let shift = (file.len() + spans.len() * SPAN - BASE_HEAD) as u64;
+        for &(start, len) in &spans {
+            let blob = blobs.get(start as usize..).and_then(|b| b.get(..len as usize)).unwrap_or_default();
             file.extend((start + shift).to_le_bytes());
             file.extend(len.to_le_bytes());
+            file.extend(crc32fast::hash(blob).to_le_bytes());
         }
+        let records = file.len();
         file.extend(blobs);
         let id = new_id(&file);
         file[..8].copy_from_slice(BASE_MAGIC);
         file[8..24].copy_from_slice(&id);
         let len = file.len() as u64;
         file[24..32].copy_from_slice(&len.to_le_bytes());
-        let crc = crc32fast::hash(&file[BASE_HEAD..]);
+        let crc = crc32fast::hash(&file[BASE_HEAD..records]);
         file[32..36].copy_from_slice(&crc.to_le_bytes());
         // A crash in between leaves the old log, which names another base and does not count.
         replace(dir, BASE_FILE, &file)?;

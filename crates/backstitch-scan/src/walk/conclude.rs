@@ -9,13 +9,14 @@ use bstr::{BString, ByteSlice};
 
 use super::{
     Halt, Walk, Worker,
+    enter::left_out,
     node::{Body, Done, Node},
     queue::lock,
 };
 use crate::{
     handle,
-    table::record::{self, Builder, EntryKind, NewEntry, NewHead},
-    types::{Child, ChildId, Dir, DirIds, Kind, ScanError, Sink, SinkError, Xattrs},
+    table::record::{self, Builder, EntryKind, NewEntry, NewHead, Sum},
+    types::{Child, ChildId, Dir, DirIds, Kind, Reason, ScanError, Sink, SinkError, Xattrs},
 };
 
 impl<'t, S: Sink> Walk<'t, '_, S> {
@@ -53,10 +54,10 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
         w.tally.dirs += 1;
         let mut done = std::mem::take(&mut *lock(&node.done));
         if let Body::Same(stats) = &node.body {
-            if done.iter().all(|(_, done)| matches!(done, Done::Dir { same: true, .. }))
+            if done.iter().all(|(_, done)| matches!(done, Done::Dir { same: true, sum_same: true, .. }))
                 && let Some(record) = node.record
             {
-                return Ok(self.dir_done(node, record.ids(), true));
+                return Ok(self.dir_done(node, record.ids(), record.sum(), true));
             }
             // A child changed after all: the rest is put in as it was found.
             for (i, entry) in node.record.iter().flat_map(|r| r.entries()).enumerate() {
@@ -95,21 +96,63 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             Some(ids) => ids,
             None => self.ask_sink(w, node, &mut done)?,
         };
-        let blob = self.record(node, &done, ids);
+        let sum = self.sum(node, &done);
+        let blob = self.record(node, &done, ids, sum);
         if node.record.is_none_or(|r| r.blob() != blob) {
             w.updates.push((node.id, blob));
         }
-        let done = self.dir_done(node, ids, false);
-        if self.options.quiet.is_some_and(|q| q.prove && q.members.contains(&node.id))
-            && node.record.is_some()
+        let done = self.dir_done(node, ids, sum, false);
+        if let Some(quiet) = self.options.quiet.filter(|q| q.prove)
             && matches!(done, Done::Dir { same: false, .. })
+            && node.record.is_some_and(|r| self.is_quiet(quiet, node.loud, node.id, r))
         {
             lock(&self.lies).push(self.path(node));
         }
         Ok(done)
     }
 
-    fn dir_done(&self, node: &Node<'t>, ids: DirIds, known_same: bool) -> Done {
+    /// What there is in a directory and below it, and whether it is settled: see [`Sum`].
+    fn sum(&self, node: &Node<'t>, done: &[(u32, Done)]) -> Sum {
+        let mut sum = Sum {
+            settled: node.flags & (record::CLEAN | record::DOT_GIT) == record::CLEAN && node.xattrs.is_none(),
+            dirs: 1,
+            entries: 1 + done.len() as u64,
+            ..Sum::default()
+        };
+        for (_, done) in done {
+            match done {
+                Done::Leaf { stat, decision, clean, .. } => {
+                    let stays = !left_out(*decision) || decision.tracked;
+                    let linked = stat.kind == Kind::File && stat.nlink > 1;
+                    sum.settled &=
+                        *clean && !linked && (stays || self.keeps_by_policy(*decision, node.state, stat));
+                    sum.ignored += if stays { 0 } else { stat.stored_size() };
+                    if stat.kind == Kind::File {
+                        sum.files += 1;
+                        sum.bytes += stat.size;
+                    } else {
+                        sum.links += 1;
+                    }
+                }
+                Done::Dir { stat, decision, sum: below, .. } => {
+                    sum.add(below);
+                    sum.settled &= stat.dev == node.stat.dev && (!left_out(*decision) || decision.tracked);
+                }
+                Done::Skip { reason, is_dir, .. } => {
+                    sum.skips = sum.skips.saturating_add(1);
+                    sum.settled &= match reason {
+                        Reason::Ignored => *is_dir,
+                        Reason::Excluded | Reason::Git | Reason::Special(_) => true,
+                        _ => false,
+                    };
+                }
+                Done::Absent => {}
+            }
+        }
+        sum
+    }
+
+    fn dir_done(&self, node: &Node<'t>, ids: DirIds, sum: Sum, known_same: bool) -> Done {
         let same = known_same
             || node.record.is_some_and(|r| {
                 r.ids() == ids && r.attributes_equal(&node.stat) && !self.xattrs_in_doubt(node)
@@ -121,6 +164,8 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             decision: node.decision,
             xattrs: node.xattrs.clone(),
             same,
+            sum,
+            sum_same: node.record.is_some_and(|r| r.sum() == sum),
         }
     }
 
@@ -191,7 +236,7 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
         handle::xattrs(&file).ok()?
     }
 
-    fn record(&self, node: &Node<'t>, done: &[(u32, Done)], ids: DirIds) -> Vec<u8> {
+    fn record(&self, node: &Node<'t>, done: &[(u32, Done)], ids: DirIds, sum: Sum) -> Vec<u8> {
         let mut builder = Builder::default();
         for (slot, done) in done {
             let name = node.name(*slot).to_bytes().as_bstr();
@@ -220,16 +265,14 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             };
             builder.push(name, entry);
         }
-        let linked =
-            |d: &Done| matches!(d, Done::Leaf { stat, .. } if stat.kind == Kind::File && stat.nlink > 1);
-        let linked = if done.iter().any(|(_, d)| linked(d)) { record::LINKED } else { 0 };
         let xattrs = if node.xattrs.is_some() { record::XATTRS } else { 0 };
         builder.finish(&NewHead {
             stat: &node.stat,
-            flags: node.flags | xattrs | linked,
+            flags: node.flags | xattrs,
             rules: node.digest,
             ids,
             index: node.index,
+            sum,
         })
     }
 }

@@ -22,8 +22,8 @@ use crate::{
     repository::{self, GitDirs},
     rules::{Decision, DirRules, Repo, State, Verdict},
     table::{
-        quiet::Part,
-        record::{self, EntryKind, Record},
+        quiet::{Quiet, skips_in},
+        record::{self, EntryKind, Record, Sum},
     },
     types::{Kind, Reason, ScanError, Sink, Stat},
 };
@@ -93,10 +93,10 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
         if self.is_late() {
             return self.deliver(w, parent, slot, Done::skip(Reason::Time, true));
         }
-        if let Some((id, record, part)) = self.quiet(&parent, slot) {
-            self.take_quiet(w, part)?;
-            let (stat, ids) = (record.stat(), record.ids());
-            let done = Done::Dir { stat, ids, id, decision, xattrs: None, same: true };
+        if let Some((id, record)) = self.quiet(&parent, slot) {
+            let (stat, ids, sum) = (record.stat(), record.ids(), record.sum());
+            self.take_quiet(w, (&parent, slot), (id, &sum))?;
+            let done = Done::Dir { stat, ids, id, decision, xattrs: None, same: true, sum, sum_same: true };
             return self.deliver(w, parent, slot, done);
         }
         let timed = self.pace.is_wanted().then(|| self.clock.now_ns());
@@ -121,31 +121,47 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
         self.enter(w, Some((parent, slot)), fd, decision, record, id)
     }
 
-    /// All that stands below a directory that need not be looked at, if it is one.
-    fn quiet(&self, parent: &Node<'t>, slot: u32) -> Option<(u32, Record<'t>, &Part)> {
-        let quiet = self.options.quiet.filter(|q| {
-            !q.prove && self.policy_holds && self.options.table_vouched && !self.options.paranoid
-        })?;
+    /// What is known of a child directory that need not be looked at, if it is one.
+    fn quiet(&self, parent: &Node<'t>, slot: u32) -> Option<(u32, Record<'t>)> {
+        let quiet = self.options.quiet.filter(|q| !q.prove)?;
         // Rules and git index above are those under which it was looked at.
         let (dev, trust) = self.root_trust;
         let as_it_was = parent.record.is_some_and(|r| (r.dev(), r.stat().ino) == (dev, parent.stat.ino));
-        if self.start.rules.is_some() || !parent.decided || parent.index_changed || !trust.dirs || !as_it_was
-        {
+        if self.options.paranoid || !parent.decided || parent.index_changed || !trust.dirs || !as_it_was {
             return None;
         }
         let id = parent.old_entry(slot).filter(|e| e.is_covered())?.directory()?;
-        Some((id, self.table?.record(id)?, quiet.tops.get(&id)?))
+        let record = self.table?.record(id)?;
+        self.is_quiet(quiet, parent.loud, id, record).then_some((id, record))
+    }
+
+    /// True if the table leaves no doubt of a directory, with all below it, in which nothing is said to have happened.
+    pub(super) fn is_quiet(&self, quiet: &Quiet, loud: bool, id: u32, record: Record<'_>) -> bool {
+        self.policy_holds
+            && self.options.table_vouched
+            && self.start.rules.is_none()
+            && !loud
+            && quiet.holds(id)
+            && record.dev() == self.root_trust.0
+            && record.sum().settled
     }
 
     /// Nothing is opened and nothing asked of the system.
-    fn take_quiet(&self, w: &mut Worker<'t, S>, part: &Part) -> Result<(), Halt> {
-        w.tally.files += part.files;
-        w.tally.dirs += part.dirs;
-        w.tally.links += part.links;
-        w.tally.bytes += part.bytes;
-        w.tally.ignored += part.ignored;
-        w.skips.extend(part.skips.iter().cloned());
-        self.count(w, part.entries)
+    fn take_quiet(
+        &self,
+        w: &mut Worker<'t, S>,
+        (parent, slot): (&Node<'t>, u32),
+        (id, sum): (u32, &Sum),
+    ) -> Result<(), Halt> {
+        w.tally.files += sum.files;
+        w.tally.dirs += sum.dirs;
+        w.tally.links += sum.links;
+        w.tally.bytes += sum.bytes;
+        w.tally.ignored += sum.ignored;
+        if let Some(table) = self.table.filter(|_| sum.skips > 0) {
+            table.skips(id, self.path_of(parent, slot), &mut w.skips);
+        }
+        self.count(w, sum.entries)
     }
 
     fn enter(
@@ -248,6 +264,8 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             index,
             index_changed,
             decided,
+            loud: e.parent.as_ref().is_some_and(|(parent, _)| parent.loud)
+                || self.options.quiet.is_some_and(|q| q.is_loud(e.id)),
             rules: rules.map_or_else(OnceLock::new, OnceLock::from),
             fd: Mutex::default(),
             body: Body::Same(Box::default()),
@@ -323,6 +341,8 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
                 decision: node.decision,
                 xattrs: None,
                 same: true,
+                sum: record.sum(),
+                sum_same: true,
             };
             return match node.parent.take() {
                 Some((parent, slot)) => self.deliver(w, parent, slot, done),
@@ -422,26 +442,9 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
         w.tally = tally;
         self.count(w, 1 + record.len() as u64)?;
         if skips {
-            self.list_same_skips(w, node, record);
+            skips_in(record, &self.path(node), &mut w.skips);
         }
         Ok(Some(children))
-    }
-
-    fn list_same_skips(&self, w: &mut Worker<'t, S>, node: &Node<'t>, record: Record<'t>) {
-        let dir = self.path(node);
-        for entry in record.entries() {
-            if let EntryKind::Skip(reason) = entry.kind() {
-                let name = entry.name().map_or(&b""[..], CStr::to_bytes);
-                w.skips.push(crate::Skip {
-                    path: handle::join(&dir, name),
-                    reason,
-                    bytes: (!entry.is_dir() && matches!(reason, Reason::Ignored | Reason::Excluded))
-                        .then(|| entry.size()),
-                    detail: None,
-                    is_dir: entry.is_dir(),
-                });
-            }
-        }
     }
 
     /// The directory's chain where it has to be made now, its digest, and what it hands down.
@@ -524,7 +527,7 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
 }
 
 /// True if a rule leaves the path out, whatever else keeps it.
-fn left_out(decision: Decision) -> bool {
+pub(super) fn left_out(decision: Decision) -> bool {
     matches!(decision.verdict, Verdict::Ignore | Verdict::Exclude)
 }
 

@@ -235,9 +235,11 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
 
     /// True if a covered path stays covered though a rule would leave it out.
     pub(super) fn keeps(&self, decision: Decision, state: State, stat: &Stat) -> bool {
-        if self.options.keep_covered {
-            return true;
-        }
+        self.options.keep_covered || self.keeps_by_policy(decision, state, stat)
+    }
+
+    /// The same by the policy alone, under which the table was written.
+    pub(super) fn keeps_by_policy(&self, decision: Decision, state: State, stat: &Stat) -> bool {
         decision.verdict == Verdict::Ignore
             && match self.options.ignored {
                 Ignored::None => false,

@@ -13,7 +13,7 @@ use crate::{
     digest::Digest,
     handle::{Hint, Names},
     rules::{Decision, DirRules, State},
-    table::record::{Entry, Record},
+    table::record::{Entry, Record, Sum},
     types::{DirIds, Reason, Stat, Xattrs},
 };
 
@@ -59,6 +59,9 @@ pub(crate) enum Done {
         decision: Decision,
         xattrs: Option<Box<Xattrs>>,
         same: bool,
+        sum: Sum,
+        /// The sum is the one that the table has.
+        sum_same: bool,
     },
     Skip {
         reason: Reason,
@@ -114,6 +117,8 @@ pub(crate) struct Node<'t> {
     pub(crate) index_changed: bool,
     /// Decisions in the record still hold.
     pub(crate) decided: bool,
+    /// Anything below may have changed, says the watcher.
+    pub(crate) loud: bool,
     pub(crate) rules: OnceLock<DirRules>,
     /// Open while it may be needed and there are not too many.
     pub(crate) fd: Mutex<Option<Arc<OwnedFd>>>,

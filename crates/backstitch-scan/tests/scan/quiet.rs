@@ -28,7 +28,7 @@ fn quiet(world: &World, noisy: &[(&str, bool)]) -> Setup {
 
 fn quiet_for(world: &World, ignored: Ignored, noisy: &[(&str, bool)]) -> Setup {
     let mut setup = Setup { ignored, ..Setup::of(world.root()) };
-    setup.quiet = Some(world.table().unwrap().quiet(&noise(noisy), &setup.options()));
+    setup.quiet = Some(world.table().unwrap().quiet(&noise(noisy)));
     setup
 }
 

@@ -40,8 +40,8 @@ fn any_damage_reads_as_no_table() {
             replace(&path, &bad);
             match world.table() {
                 None => {}
-                // Only the name of the base can differ and leave a whole file: then the log does not count, and what it
-                // held is seen on the disk.
+                // The name of the base can differ: then the log does not count, and what it held is seen on the disk. A
+                // record can be damaged: then its directory is looked at as a new one.
                 Some(table) => {
                     let sink = Memory::default();
                     let full = setup.scan(world.root(), None, &sink);
@@ -85,18 +85,40 @@ fn fuzz_stat_table() {
                     let crc = crc32fast::hash(&bytes[start..]).to_le_bytes();
                     let len = bytes.len();
                     if n == 0 {
-                        bytes[24..32].copy_from_slice(&(len as u64).to_le_bytes());
-                        bytes[32..36].copy_from_slice(&crc);
+                        seal(&mut bytes);
                     } else {
                         bytes[28..32].copy_from_slice(&((len - start) as u32).to_le_bytes());
                         bytes[32..36].copy_from_slice(&crc);
                     }
                 }
                 replace(&files[n], &bytes);
-                world.table().map(|table| table.note().len())
+                world.table().map(|table| (table.note().len(), table.directories().len()))
             },
         );
     }
+}
+
+/// Makes length and checksums of a base right, as far as it says where they are.
+fn seal(bytes: &mut [u8]) {
+    let word = |b: &[u8], at: usize| b.get(at..)?.first_chunk().map(|b| u32::from_le_bytes(*b) as usize);
+    let len = bytes.len() as u64;
+    bytes[24..32].copy_from_slice(&len.to_le_bytes());
+    let spans = 40 + 28 + word(bytes, 40 + 24).unwrap_or(0);
+    let count = word(bytes, spans).unwrap_or(0);
+    let end = (spans + 4).saturating_add(count.saturating_mul(16)).min(bytes.len());
+    for span in (spans + 4..end).step_by(16) {
+        let record = || {
+            let start = 40usize.checked_add(word(bytes, span)?)?;
+            bytes.get(start..start.checked_add(word(bytes, span + 8)?)?)
+        };
+        if let Some(crc) = record().map(crc32fast::hash)
+            && let Some(place) = bytes.get_mut(span + 12..span + 16)
+        {
+            place.copy_from_slice(&crc.to_le_bytes());
+        }
+    }
+    let crc = crc32fast::hash(&bytes[40..end]).to_le_bytes();
+    bytes[32..36].copy_from_slice(&crc);
 }
 
 /// As the table's own code does: the old file may be mapped.

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use backstitch_scan::{Noise, Options, Quiet, Table};
+use backstitch_scan::{Noise, Quiet, Table};
 use bstr::{BString, ByteSlice};
 use serde_json::{Value, json};
 
@@ -56,12 +56,11 @@ impl Watched {
     }
 }
 
-/// What the watcher says of a table's directories to a scan with these options; `None` where there is none to ask. Without a
+/// What the watcher says of a table's directories; `None` where there is none to ask. Without a
 /// [`Quiet`] everything is to be looked at.
 pub(crate) fn ask(
     ws: &Workspace,
     table: Option<&Table>,
-    options: &Options<'_>,
 ) -> Option<(Watched, Option<Quiet>)> {
     // Other hosts write there too, and are not heard.
     let state = state(ws).filter(|_| !ws.settings().flag("shared_store"))?;
@@ -82,7 +81,7 @@ pub(crate) fn ask(
     let proven_ms = before.and_then(|b| b.proven_ms);
     let fresh = proven_ms.is_some_and(|ms| (0..PROOF_MS).contains(&(record::now_ms() - ms)));
     let quiet = table.zip(noise).map(|(table, noise)| {
-        let quiet = table.quiet(&noise, options);
+        let quiet = table.quiet(&noise);
         if fresh { quiet } else { quiet.to_be_proven() }
     });
     Some((Watched { token, proven_ms }, quiet))
