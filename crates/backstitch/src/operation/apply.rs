@@ -178,9 +178,7 @@ fn leaves(place: &mut Place, items: &mut [Item], threads: usize, control: &Contr
                 total += 1;
             }
         }
-        let mut crew = Crew { others: Vec::new(), control, total, done: AtomicUsize::new(0) };
-        let helpers = if total < 32 { 0 } else { threads.saturating_sub(1).min(groups.len()) };
-        crew.others = (0..helpers).map(|_| place.another()).collect::<Result<_>>()?;
+        let mut crew = Crew::new(place, total, groups.len(), threads, control)?;
         let groups: Vec<Vec<usize>> = groups.into_values().collect();
         if deleting || place.syncs != Syncs::Batches {
             let steps = crew.work(place, &groups, true, |place, n| match (&items[n].from, &items[n].to) {
@@ -249,7 +247,20 @@ struct Crew<'a> {
     done: AtomicUsize,
 }
 
-impl Crew<'_> {
+impl<'a> Crew<'a> {
+    /// As many hands as are worth it for so many items in so many groups.
+    fn new(
+        place: &Place,
+        total: usize,
+        groups: usize,
+        threads: usize,
+        control: &'a Control<'a>,
+    ) -> Result<Crew<'a>> {
+        let helpers = if total < 32 { 0 } else { threads.saturating_sub(1).min(groups) };
+        let others = (0..helpers).map(|_| place.another()).collect::<Result<_>>()?;
+        Ok(Crew { others, control, total, done: AtomicUsize::new(0) })
+    }
+
     /// Does one thing with each item of the groups. At the first error nothing more is begun.
     fn work(
         &mut self,
@@ -311,9 +322,20 @@ fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// Reads every changed path back. A path that somebody changed in the meantime is a conflict, not ours.
-pub(super) fn verify(place: &mut Place, items: &mut [Item]) -> Result<()> {
-    place.forget();
-    for i in items.iter_mut().filter(|i| i.result == Progress::Done) {
+pub(super) fn verify(
+    place: &mut Place,
+    items: &mut [Item],
+    threads: usize,
+    control: &Control<'_>,
+) -> Result<()> {
+    let mut groups: BTreeMap<&BStr, Vec<usize>> = BTreeMap::new();
+    for (n, i) in items.iter().enumerate().filter(|(_, i)| i.result == Progress::Done) {
+        groups.entry(paths::split(i.path.as_bstr()).0).or_default().push(n);
+    }
+    let groups: Vec<Vec<usize>> = groups.into_values().collect();
+    let mut crew = Crew::new(place, groups.iter().map(Vec::len).sum(), groups.len(), threads, control)?;
+    let steps = crew.work(place, &groups, false, |place, n| {
+        let i = &items[n];
         let found = place.inspect(i.path.as_bstr())?;
         let mut want = i.to.clone();
         if let Some(s) = &mut want {
@@ -325,9 +347,12 @@ pub(super) fn verify(place: &mut Place, items: &mut [Item]) -> Result<()> {
                 tree::Node::Link { .. } => {}
             }
         }
-        if !place::matches(&found, want.as_ref()) {
-            i.result = Progress::Failed;
-            i.reason = Some("changed-after".to_owned());
+        Ok(if place::matches(&found, want.as_ref()) { Ok(()) } else { Err(Unexpected("changed-after")) })
+    })?;
+    for (n, step) in steps {
+        if let Err(Unexpected(why)) = step {
+            items[n].result = Progress::Failed;
+            items[n].reason = Some(why.to_owned());
         }
     }
     Ok(())

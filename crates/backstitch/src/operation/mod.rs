@@ -252,7 +252,7 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
     let planned = (!plan.unheld.is_empty()).then(|| plan.clone());
     place.syncs = Syncs::of(&plan.items);
     let applied = apply(&mut place, &mut plan.items, &loosen, ws.threads(), control)
-        .and_then(|()| verify(&mut place, &mut plan.items))
+        .and_then(|()| verify(&mut place, &mut plan.items, ws.threads(), control))
         .and_then(|()| sync(&mut place, &plan.items, &loosen))
         .and_then(|()| match &moved {
             Some(m) => git::put::apply(

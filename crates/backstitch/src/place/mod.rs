@@ -50,6 +50,9 @@ use crate::{
 /// Prefix of every temporary; the scan never captures such a name.
 pub const TEMPORARY: &str = ".backstitch-tmp-";
 
+const OPEN_DIR: OFlags =
+    OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
 /// The path is not what was expected: nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unexpected(pub &'static str);
@@ -92,8 +95,40 @@ pub struct Place {
     /// When contents become durable.
     pub syncs: Syncs,
     owner: (u32, u32),
-    last: Option<(BString, OwnedFd)>,
+    /// The directory that was opened last, with those above it.
+    chain: Chain,
     copy: Vec<u8>,
+}
+
+/// Handles of a directory and of those above it, so that what lies next to it is found without beginning at the root.
+#[derive(Default)]
+struct Chain {
+    path: BString,
+    /// Where in the path the name of each ends. The root is not among them.
+    steps: Vec<(usize, OwnedFd)>,
+}
+
+/// Of a deeper directory only the handles of the topmost are kept, and its own.
+const KEPT_HANDLES: usize = 24;
+
+impl Chain {
+    /// Keeps what leads to `dir`; how much of it that is.
+    fn keep(&mut self, dir: &BStr) -> usize {
+        let leads = |end: usize| {
+            dir.get(..end) == self.path.get(..end) && dir.get(end).is_none_or(|b| *b == b'/')
+        };
+        let keep = self.steps.iter().take_while(|(end, _)| leads(*end)).count();
+        self.steps.truncate(keep);
+        self.path = dir.to_owned();
+        self.steps.last().map_or(0, |(end, _)| *end)
+    }
+
+    fn push(&mut self, end: usize, fd: OwnedFd) {
+        if self.steps.len() == KEPT_HANDLES {
+            self.steps.pop();
+        }
+        self.steps.push((end, fd));
+    }
 }
 
 fn last_name(path: &BStr) -> &BStr {
@@ -115,7 +150,7 @@ impl Place {
             privileged: false,
             syncs: Syncs::Each,
             owner,
-            last: None,
+            chain: Chain::default(),
             copy: Vec::new(),
         })
     }
@@ -185,49 +220,70 @@ impl Place {
     /// Handle of the directory that holds `path`. Components are opened one by one, links refused.
     fn parent(&mut self, path: &BStr) -> io::Result<()> {
         let dir = paths::split(path).0;
-        if self.last.as_ref().is_some_and(|(p, _)| p == dir) {
+        if self.chain.path == dir {
             return Ok(());
         }
-        let fd = self.open_dir(dir)?;
-        self.last = Some((dir.to_owned(), fd));
+        let opened = self.chain_to(dir);
+        if opened.is_err() {
+            self.forget();
+        }
+        opened
+    }
+
+    fn chain_to(&mut self, dir: &BStr) -> io::Result<()> {
+        if paths::is_outside(dir) {
+            let fd = self.open_dir(dir)?;
+            self.chain = Chain { path: dir.to_owned(), steps: vec![(dir.len(), fd)] };
+            return Ok(());
+        }
+        let mut at = self.chain.keep(dir);
+        while at < dir.len() {
+            let start = if at == 0 { 0 } else { at + 1 };
+            let end = dir[start..].find_byte(b'/').map_or(dir.len(), |n| start + n);
+            let fd = self.enter(self.dir(), dir[start..end].as_bstr())?;
+            at = end;
+            self.chain.push(at, fd);
+        }
         Ok(())
     }
 
     fn open_dir(&self, dir: &BStr) -> io::Result<OwnedFd> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let refused = || io::Error::from(io::ErrorKind::InvalidInput);
         let outside = paths::is_outside(dir);
         let (mut fd, rest) = match outside {
-            true => (openat(CWD, "/", flags, Mode::empty())?, dir[1..].as_bstr()),
+            true => (openat(CWD, "/", OPEN_DIR, Mode::empty())?, dir[1..].as_bstr()),
             false => (self.root_fd.try_clone()?, dir),
         };
         if rest.is_empty() {
             return Ok(fd);
         }
         for part in rest.split_str("/") {
-            let git = part == b".git"
-                || part.eq_ignore_ascii_case(b".git") && self.is_git(fd.as_fd(), part.as_bstr());
-            if git || part == b".." || part == b"." || part.is_empty() {
-                return Err(refused());
-            }
-            fd = openat(&fd, part, flags, Mode::empty())?;
+            fd = self.enter(fd.as_fd(), part.as_bstr())?;
             if outside {
                 let s = rustix::fs::fstat(&fd)?;
                 if self.never.contains(&(s.st_dev, s.st_ino)) {
-                    return Err(refused());
+                    return Err(io::Error::from(io::ErrorKind::InvalidInput));
                 }
             }
         }
         Ok(fd)
     }
 
+    /// Opens one directory in another.
+    fn enter(&self, dir: BorrowedFd<'_>, part: &BStr) -> io::Result<OwnedFd> {
+        let git = part == ".git" || part.eq_ignore_ascii_case(b".git") && self.is_git(dir, part);
+        if git || part == ".." || part == "." || part.is_empty() {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        }
+        Ok(openat(dir, part.as_bytes(), OPEN_DIR, Mode::empty())?)
+    }
+
     /// Forgets cached handles: directories may have been replaced.
     pub fn forget(&mut self) {
-        self.last = None;
+        self.chain = Chain::default();
     }
 
     fn dir(&self) -> BorrowedFd<'_> {
-        match &self.last {
+        match self.chain.steps.last() {
             Some((_, fd)) => fd.as_fd(),
             None => self.root_fd.as_fd(),
         }
@@ -324,7 +380,7 @@ impl Place {
     /// Sets permission bits of a file or directory, never of what a link points to.
     pub fn chmod(&mut self, path: &BStr, expect_dir: bool, mode: u32) -> Result<Step> {
         let name = if path.is_empty() {
-            self.last = None;
+            self.forget();
             BString::from(".")
         } else {
             match self.parent(path) {
