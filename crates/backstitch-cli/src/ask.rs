@@ -29,7 +29,10 @@ pub fn read(buffer: &mut [u8], interrupt: &AtomicBool) -> Result<usize> {
         match rustix::io::read(stdin.as_fd(), &mut *buffer) {
             Ok(n) => return Ok(n),
             Err(Errno::INTR | Errno::AGAIN) => {}
-            Err(e) => return Err(Error::new(Code::Io, format!("standard input cannot be read: {e}"))),
+            Err(e) => {
+                return Err(Error::new(Code::Io, format!("standard input cannot be read: {e}"))
+                    .hint("say the text in the call itself, or name a file"));
+            }
         }
     }
 }

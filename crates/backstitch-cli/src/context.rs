@@ -58,6 +58,8 @@ pub fn run(cli: Cli) -> u8 {
     let context = Context::new(cli.global, ui, surroundings);
     let result = command::run(&context, cli.command).and_then(|code| context.ui.finish().map(|()| code));
     context.progress.stop();
+    // A pager gives the terminal back before anything else is said there.
+    let _ = result.is_err().then(|| context.ui.finish());
     match result {
         Ok(code) => code,
         Err(_) if context.ui.is_broken() => 0,
@@ -105,7 +107,8 @@ pub fn apply(mut s: Surroundings, g: &Global) -> Result<Surroundings> {
         .map_err(|e| Error::io(&s.store_base, e).hint("name a folder with --store-dir"))?;
     if let Some(id) = &g.session {
         if id.is_empty() || id.chars().any(char::is_control) {
-            return Err(Error::new(Code::Usage, format!("{id:?} cannot be the name of a session")));
+            return Err(Error::new(Code::Usage, format!("{id:?} cannot be the name of a session"))
+                .hint("a name has at least one character, and no control characters"));
         }
         s.session = Some(id.clone());
     }
@@ -127,8 +130,13 @@ impl Context {
         {
             // The second one ends the process at once; the next command puts things right. Without a handler the first
             // one does that.
-            let _ = signal_hook::flag::register_conditional_default(signal, Arc::clone(&interrupt))
-                .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&interrupt)));
+            let second = signal_hook::flag::register_conditional_default(signal, Arc::clone(&interrupt));
+            if let Ok(id) = second {
+                let _ = signal_hook::flag::register(signal, Arc::clone(&interrupt));
+                if signal == signal_hook::consts::SIGINT {
+                    ui.ends_at_second(Some(id));
+                }
+            }
         }
         let progress = Progress::new(ui.progress);
         let told = progress.clone();

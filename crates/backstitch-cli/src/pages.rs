@@ -39,7 +39,7 @@ fn render(c: &Command) -> Result<Vec<u8>> {
     let mut page = Vec::new();
     clap_mangen::Man::new(c.clone())
         .render(&mut page)
-        .map_err(|e| Error::new(Code::Failed, format!("the manual page cannot be made: {e}")))?;
+        .map_err(|e| Error::fault(format!("the manual page cannot be made: {e}")))?;
     Ok(page)
 }
 

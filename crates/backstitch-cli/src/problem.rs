@@ -49,7 +49,8 @@ pub fn general(code: Code) -> Option<&'static str> {
         Code::Ambiguous => "give a full id from the list",
         Code::BadLabel => "choose another label",
         Code::BadSetting => "`backstitch config list` shows all settings and their values",
-        Code::NoSuchCheckpoint | Code::NoSuchSession => "`backstitch list --all` shows every checkpoint",
+        Code::NoSuchCheckpoint => "`backstitch list --all` shows every checkpoint",
+        Code::NoSuchSession => "`backstitch session list` shows all of them",
         Code::NoSuchOperation | Code::NothingToUndo | Code::NothingToRedo => {
             "`backstitch operations` shows what was done"
         }
@@ -114,9 +115,9 @@ pub fn of_words(error: &clap::Error) -> Error {
         }
         _ => first.trim_start_matches("error: ").to_owned(),
     };
-    let mut e = Error::new(Code::Usage, message);
-    e.hint = text.lines().find_map(|l| l.trim().strip_prefix("tip: ")).map(str::to_owned);
-    e
+    let tip = text.lines().find_map(|l| l.trim().strip_prefix("tip: ")).map(str::to_owned);
+    Error::new(Code::Usage, message)
+        .hint(tip.or_else(|| general(Code::Usage).map(str::to_owned)).unwrap_or_default())
 }
 
 /// What clap found wrong, or the help that was asked for.

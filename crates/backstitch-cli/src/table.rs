@@ -65,6 +65,7 @@ Environment:
   BACKSTITCH_SESSION     the session a row belongs to
   BACKSTITCH_DISABLE=1   nothing is captured
   BACKSTITCH_CONFIG      the user's settings file
+  BACKSTITCH_PAGER       shows long results on a terminal, before PAGER; empty or `cat`: nothing does
   NO_COLOR               no colours
 
 Exit codes:
@@ -106,6 +107,9 @@ pub struct Global {
     /// Never show progress. It is shown only on a terminal, for work of over half a second.
     #[arg(long, global = true)]
     pub no_progress: bool,
+    /// Never page. Long results on a terminal go through BACKSTITCH_PAGER, else PAGER, else `less -FRX`.
+    #[arg(long, global = true)]
+    pub no_pager: bool,
     /// The session that a row belongs to, or that a command is about [default: `BACKSTITCH_SESSION`].
     #[arg(long, global = true, value_name = "ID", allow_hyphen_values = true)]
     pub session: Option<String>,

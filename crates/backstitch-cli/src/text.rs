@@ -66,6 +66,19 @@ pub fn tame(message: &str) -> String {
     out
 }
 
+/// A line of a file for the terminal: as [`tame`], but a tab is a tab.
+pub fn tame_line(line: &str) -> String {
+    let mut out = String::with_capacity(line.len());
+    for c in line.chars() {
+        match c {
+            '\t' => out.push(c),
+            c if is_deceptive(c) => out.extend(c.escape_default()),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
 /// Ends a sentence, but never right after something that a person may want to copy.
 pub fn sentence(message: &str) -> String {
     let text = tame(message.trim_end());
@@ -172,6 +185,24 @@ pub fn cut(text: &str, width: usize) -> String {
     }
     out.push('…');
     out
+}
+
+/// Cut to a display width, keeping the end, which says most of a path.
+pub fn tail(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let mut kept = Vec::new();
+    let mut used = 1;
+    for c in text.chars().rev() {
+        used += c.width().unwrap_or(0);
+        if used > width {
+            break;
+        }
+        kept.push(c);
+    }
+    kept.push('…');
+    kept.into_iter().rev().collect()
 }
 
 /// One cell: what is measured, and the colour around it.
@@ -292,5 +323,8 @@ mod tests {
         let rows = vec![vec![Cell::new("日本"), Cell::new("x")], vec![Cell::new("a"), Cell::new("y")]];
         assert_eq!(columns(&rows, None, false), "日本  x\na     y\n");
         assert_eq!(cut("日本語", 5), "日本…");
+        assert_eq!(tail("日本語", 5), "…本語");
+        assert_eq!(tail("src/a.rs", 8), "src/a.rs");
+        assert_eq!(tail("src/a.rs", 6), "…/a.rs");
     }
 }

@@ -8,7 +8,10 @@ use std::{
 use backstitch::error::{Code, Error, Result};
 use serde_json::{Map, Value};
 
+use signal_hook::SigId;
+
 use crate::{
+    pager::Pager,
     table::{Color, Global},
     text,
 };
@@ -29,6 +32,10 @@ pub mod style {
     pub const WARNING: &str = "\x1b[35m";
     /// Headings.
     pub const BOLD: &str = "\x1b[1m";
+    /// Within a line of a patch, the words that changed.
+    pub const WORD: &str = "\x1b[7m";
+    /// Ends it.
+    pub const NO_WORD: &str = "\x1b[27m";
 }
 
 /// Where and how to write.
@@ -46,6 +53,13 @@ pub struct Ui {
     pub progress: bool,
     /// Somebody can be asked.
     pub can_ask: bool,
+    /// Standard output is a terminal.
+    pub terminal: bool,
+    /// The result may be long and goes through a pager, where there is one.
+    pages: Cell<bool>,
+    can_page: bool,
+    /// What ends the process at a second Ctrl-C. While a pager holds the terminal, that is its business.
+    second: RefCell<Option<SigId>>,
     out: RefCell<Target>,
     broken: Cell<bool>,
     recovered: RefCell<Option<String>>,
@@ -55,8 +69,13 @@ pub struct Ui {
 /// Where results go.
 enum Target {
     Stdout(BufWriter<Stdout>),
+    Pager(Pager),
     /// For a server: the document is the result; bytes that a command writes beside it are not kept.
     Document(Option<Value>),
+}
+
+fn stdout() -> Target {
+    Target::Stdout(BufWriter::with_capacity(1 << 16, io::stdout()))
 }
 
 impl Ui {
@@ -70,6 +89,10 @@ impl Ui {
             colour_err: false,
             progress: false,
             can_ask: false,
+            terminal: false,
+            pages: Cell::new(false),
+            can_page: false,
+            second: RefCell::default(),
             out: RefCell::new(Target::Document(None)),
             broken: Cell::new(false),
             recovered: RefCell::new(None),
@@ -81,7 +104,7 @@ impl Ui {
     pub fn take_document(&self) -> Option<Value> {
         match &mut *self.out.borrow_mut() {
             Target::Document(d) => d.take(),
-            Target::Stdout(_) => None,
+            Target::Stdout(_) | Target::Pager(_) => None,
         }
     }
 
@@ -103,7 +126,11 @@ impl Ui {
             colour_err: !g.json && colour(err),
             progress: err && !g.quiet && !g.json && !g.no_progress,
             can_ask: io::stdin().is_terminal() && err && !g.json,
-            out: RefCell::new(Target::Stdout(BufWriter::with_capacity(1 << 16, io::stdout()))),
+            terminal: out,
+            pages: Cell::new(false),
+            can_page: out && !g.json && !g.no_pager,
+            second: RefCell::default(),
+            out: RefCell::new(stdout()),
             broken: Cell::new(false),
             recovered: RefCell::new(None),
             warned: RefCell::new(Vec::new()),
@@ -117,6 +144,27 @@ impl Ui {
         }
         let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
         Some(usize::from(size.ws_col)).filter(|w| *w >= 20)
+    }
+
+    /// The result of this command may be long: its first byte starts the pager, its end waits for it.
+    pub fn page(&self) {
+        self.pages.set(self.can_page);
+    }
+
+    /// What ends the process at a second Ctrl-C.
+    pub fn ends_at_second(&self, id: Option<SigId>) {
+        *self.second.borrow_mut() = id;
+    }
+
+    fn start_pager(&self) {
+        if self.pages.take()
+            && let Some(pager) = Pager::start()
+        {
+            if let Some(id) = self.second.borrow_mut().take() {
+                signal_hook::low_level::unregister(id);
+            }
+            *self.out.borrow_mut() = Target::Pager(pager);
+        }
     }
 
     /// Raw bytes to standard output. A reader that went away is no error: the command goes on to its own exit code.
@@ -142,7 +190,7 @@ impl Ui {
             *d = Some(value);
             return Ok(());
         }
-        let mut text = serde_json::to_string(&value).map_err(|e| Error::new(Code::Failed, e.to_string()))?;
+        let mut text = serde_json::to_string(&value).map_err(|e| Error::fault(e.to_string()))?;
         text.push('\n');
         self.print(text)
     }
@@ -162,7 +210,7 @@ impl Ui {
         }
         let mut rest = Value::Object(rest);
         self.complete(&mut rest);
-        let text = |v: &Value| serde_json::to_string(v).map_err(|e| Error::new(Code::Failed, e.to_string()));
+        let text = |v: &Value| serde_json::to_string(v).map_err(|e| Error::fault(e.to_string()));
         let mut out = format!("{{{}:[", text(&key.into())?);
         for (n, v) in list.enumerate() {
             out.push_str(if n > 0 { "," } else { "" });
@@ -198,13 +246,18 @@ impl Ui {
 
     /// What was written reaches its reader.
     pub fn finish(&self) -> Result<()> {
-        self.told(self.writer().flush())
+        let is_paged = matches!(*self.out.borrow(), Target::Pager(_));
+        match is_paged.then(|| self.out.replace(stdout())) {
+            Some(Target::Pager(pager)) => self.told(pager.end().map_err(|e| self.note_broken(e))),
+            _ => self.told(self.writer().flush()),
+        }
     }
 
     fn told(&self, result: io::Result<()>) -> Result<()> {
         match result {
             Err(_) if self.is_broken() => Ok(()),
-            Err(e) => Err(Error::new(Code::Io, format!("standard output cannot be written: {e}"))),
+            Err(e) => Err(Error::new(Code::Io, format!("standard output cannot be written: {e}"))
+                .hint("see where it goes to; `backstitch operations` shows what was done")),
             Ok(()) => Ok(()),
         }
     }
@@ -282,8 +335,10 @@ pub struct Out<'a>(&'a Ui);
 
 impl Write for Out<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.start_pager();
         match &mut *self.0.out.borrow_mut() {
             Target::Stdout(out) => out.write(bytes).map_err(|e| self.0.note_broken(e)),
+            Target::Pager(out) => out.write(bytes).map_err(|e| self.0.note_broken(e)),
             Target::Document(_) => Ok(bytes.len()),
         }
     }
@@ -291,6 +346,7 @@ impl Write for Out<'_> {
     fn flush(&mut self) -> io::Result<()> {
         match &mut *self.0.out.borrow_mut() {
             Target::Stdout(out) => out.flush().map_err(|e| self.0.note_broken(e)),
+            Target::Pager(out) => out.flush().map_err(|e| self.0.note_broken(e)),
             Target::Document(_) => Ok(()),
         }
     }

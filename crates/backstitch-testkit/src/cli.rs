@@ -145,6 +145,8 @@ impl Cli {
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("HOME", &self.home).env("LC_ALL", "C.UTF-8").env("TZ", "UTC");
         command.env("BACKSTITCH_STORE_DIR", self.store_dir());
+        // What a machine has for a pager is no matter of a test.
+        command.env("BACKSTITCH_PAGER", "");
         for (key, folder) in [
             ("XDG_CONFIG_HOME", "config"),
             ("XDG_DATA_HOME", "data"),

@@ -165,9 +165,9 @@ impl Workspace {
                 odb.blob_to(&oid, out)?;
                 Ok(())
             }
-            None => {
-                Err(Error::new(Code::Usage, format!("{} is a directory", path.to_str_lossy())).at_bytes(path))
-            }
+            None => Err(Error::new(Code::Usage, format!("{} is a directory", path.to_str_lossy()))
+                .at_bytes(path)
+                .hint("name a file in it; `export` and `restore` are for folders")),
         }
     }
 

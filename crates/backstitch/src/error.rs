@@ -193,6 +193,12 @@ impl Error {
         Error { code, message: message.into(), path: None, hint: None, list: Vec::new() }
     }
 
+    /// What cannot be: a fault of this program, and no business of whoever called it.
+    pub fn fault(message: impl Into<String>) -> Self {
+        Error::new(Code::Failed, message)
+            .hint("this is a fault of backstitch: please report it, with what was called; `backstitch doctor` checks the surroundings")
+    }
+
     /// A failed system call on a path.
     pub fn io(path: &Path, source: impl Into<io::Error>) -> Self {
         let source = source.into();
@@ -286,11 +292,11 @@ impl From<backstitch_scan::ScanError> for Error {
                 Ok(e) => (*e).into(),
                 Err(inner) => match inner.downcast::<Error>() {
                     Ok(e) => *e,
-                    Err(_) => Error::new(Code::Failed, message),
+                    Err(_) => Error::fault(message),
                 },
             },
             S::Interrupted => Error::new(Code::Interrupted, message),
-            _ => Error::new(Code::Failed, message),
+            _ => Error::fault(message),
         }
     }
 }

@@ -105,9 +105,12 @@ impl Workspace {
     /// # Errors
     /// `failed` where there is no program to start or it ends at once; `io`. The row stays a gap then.
     pub fn start_capture(&self, id: &str) -> Result<()> {
-        let failed = |e: io::Error| Error::new(Code::Io, format!("starting the capture of {id}: {e}"));
+        let failed = |e: io::Error| {
+            Error::new(Code::Io, format!("starting the capture of {id}: {e}"))
+                .hint("`backstitch checkpoint` records the folder in the foreground")
+        };
         let Some(program) = &self.surroundings().program else {
-            return Err(Error::new(Code::Failed, "there is no program to capture in the background"));
+            return Err(Error::fault("there is no program to capture in the background"));
         };
         let mut child = Command::new(program)
             .arg("-C")
@@ -127,7 +130,8 @@ impl Workspace {
         }
         match said.trim_end() {
             AT_WORK => Ok(()),
-            _ => Err(Error::new(Code::Failed, format!("the capture of {id} ended at once"))),
+            _ => Err(Error::new(Code::Failed, format!("the capture of {id} ended at once"))
+                .hint("`backstitch checkpoint` records the folder in the foreground and says why it cannot")),
         }
     }
 

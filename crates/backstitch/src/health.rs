@@ -270,7 +270,8 @@ impl Workspace {
                         "paths that differ ({d}): {}",
                         differ.iter().take(5).cloned().collect::<Vec<_>>().join(", ")
                     ),
-                )),
+                )
+                .hint("`backstitch verify` says whether the store is damaged")),
             }
         });
         let _ = std::fs::remove_dir_all(&scratch);

@@ -252,7 +252,8 @@ pub(crate) fn scan_until(
             Code::Failed,
             format!("{}: the folder could not be read", ws.root().display()),
         )
-        .at(ws.root()));
+        .at(ws.root())
+        .hint("check that it is still there and that you may list it"));
     };
     Ok(Some(Live {
         files: DirRef { tree: Some(ids.tree), meta: ids.meta },

@@ -190,6 +190,7 @@ fn resolve_in<'a>(rows: Vec<&'a Checkpoint>, name: &str, shown: &str) -> Result<
                 .and_then(|d| if d.is_empty() { Some(1) } else { d.parse().ok() })
                 .ok_or_else(|| {
                     Error::new(Code::Usage, format!("{shown:?} is not `@`, `@~N` or `@safety`"))
+                        .hint("`@~2` is two before the newest; `backstitch list` shows them")
                 })?,
         };
         return rows.iter().rev().filter(|c| counted(c)).nth(n).copied().ok_or_else(|| none(shown));
@@ -198,6 +199,7 @@ fn resolve_in<'a>(rows: Vec<&'a Checkpoint>, name: &str, shown: &str) -> Result<
         if let Some(n) = name.strip_prefix(prefix) {
             let n: u64 = n.parse().map_err(|_| {
                 Error::new(Code::Usage, format!("{shown:?}: a turn is a number, such as {prefix}3"))
+                    .hint("`backstitch session show` lists the turns")
             })?;
             return rows
                 .iter()

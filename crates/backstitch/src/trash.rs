@@ -101,7 +101,10 @@ impl Workspace {
             }
         }
         let moved = self.to_trash(OpKind::Delete, rows.iter().map(|c| row(c)).collect(), extra)?;
-        moved.operation.ok_or_else(|| Error::new(Code::Usage, "no checkpoint was named"))
+        moved.operation.ok_or_else(|| {
+            Error::new(Code::Usage, "no checkpoint was named")
+                .hint("`backstitch list --all` shows every checkpoint")
+        })
     }
 
     /// Writes the operation, then moves the refs. One that changed meanwhile stays, and does not stop the others.

@@ -230,7 +230,8 @@ impl Workspace {
     ) -> Result<Outcome> {
         check_session(session)?;
         if !matches!(status, "completed" | "error" | "cancelled") {
-            return Err(Error::new(Code::Usage, format!("{status:?} is not completed, error or cancelled")));
+            return Err(Error::new(Code::Usage, format!("{status:?} is not a status of a turn"))
+                .hint("say completed, error or cancelled"));
         }
         self.ready()?;
         let _turns = self.lock(self.store()?, "turns", true)?;

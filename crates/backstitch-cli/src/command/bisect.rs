@@ -99,8 +99,10 @@ fn tell(cx: &Context, session: &str, found: &Bisected<&Checkpoint>) -> Result<()
 
 /// Runs the command to its end in `dir`; what it prints goes to standard error.
 fn end(cx: &Context, command: &[OsString], dir: &Path, row: &Checkpoint) -> Result<ExitStatus> {
-    let (program, words) =
-        command.split_first().ok_or_else(|| Error::new(Code::Usage, "say which command, after `--`"))?;
+    let (program, words) = command.split_first().ok_or_else(|| {
+        Error::new(Code::Usage, "say which command, after `--`")
+            .hint("such as `backstitch bisect SESSION -- cargo test`")
+    })?;
     let name = program.to_string_lossy();
     let mut child = Command::new(program)
         .args(words)

@@ -12,13 +12,16 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::{
     context::Context,
-    inside, table,
+    inside,
+    patch::{self, Kind},
+    table,
     text::{self, Cell},
     ui::{Ui, style},
 };
 
 /// Compares two rows, or a row with the folder.
 pub fn run(cx: &Context, a: &table::Diff) -> Result<u8> {
+    cx.ui.page();
     let ws = cx.workspace()?;
     let rows = cx.rows(&ws)?;
     let (from, to) = sides(cx, a, &rows)?;
@@ -36,7 +39,7 @@ pub fn run(cx: &Context, a: &table::Diff) -> Result<u8> {
         return Ok(0);
     }
     if a.patch {
-        patch(ui, d.patch.as_deref().unwrap_or_default())?;
+        self::patch(ui, d.patch.as_deref().unwrap_or_default())?;
     } else if a.name_status {
         for c in &d.changes {
             let old = c.old_path.as_ref().map(|p| format!("\t{}", text::name(p))).unwrap_or_default();
@@ -129,14 +132,18 @@ fn total(changes: &[Change]) -> String {
 /// Path, count, and a bar in proportion.
 fn stat(ui: &Ui, changes: &[Change]) -> String {
     let names: Vec<String> = changes.iter().map(arrow).collect();
+    let width = ui.width().unwrap_or(100);
     let left = names.iter().map(|n| n.width()).max().unwrap_or(0).min(70);
+    let left = if ui.terminal { left.min(width.saturating_sub(22).max(20)) } else { left };
     let lines = |c: &Change| c.added.unwrap_or(0) + c.removed.unwrap_or(0);
     let most = changes.iter().map(lines).max().unwrap_or(0);
     let digits = most.to_string().len().max(3);
-    let room = ui.width().unwrap_or(100).saturating_sub(left + digits + 6).clamp(10, 60) as u64;
+    let room = width.saturating_sub(left + digits + 6).clamp(10, 60) as u64;
     let scale = |n: u64| if most <= room { n } else { (n * room).div_ceil(most) };
     let mut out = String::new();
     for (c, name) in changes.iter().zip(&names) {
+        // On a terminal every bar begins at the same column.
+        let name = if ui.terminal { text::tail(name, left) } else { name.clone() };
         let pad = " ".repeat(left.saturating_sub(name.width()));
         let right = if c.binary {
             format!("{:>digits$}", "Bin")
@@ -157,31 +164,38 @@ fn stat(ui: &Ui, changes: &[Change]) -> String {
     out + &format!("{}; {} added, {} removed\n", total(changes), text::count(added, "line"), removed)
 }
 
-/// Lines of a patch, in colours where there are some.
+/// Lines of a patch, in colours where there are some; the words that changed within a line are set apart. A terminal is shown
+/// control characters and does not obey them; anything else gets every byte as it is.
 pub fn patch(ui: &Ui, bytes: &[u8]) -> Result<()> {
-    if !ui.colour {
+    if !ui.colour && !ui.terminal {
         return ui.raw(bytes);
     }
-    for line in bytes.lines_with_terminator() {
-        let colour = match line {
-            l if l.starts_with(b"diff ") || l.starts_with(b"+++") || l.starts_with(b"---") => style::BOLD,
-            l if l.starts_with(b"@@") => style::CHANGED,
-            l if l.starts_with(b"+") => style::ADDED,
-            l if l.starts_with(b"-") => style::REMOVED,
-            _ => "",
+    let text: Vec<&[u8]> = bytes.lines_with_terminator().collect();
+    let bare: Vec<&[u8]> = text.iter().map(|l| l.strip_suffix(b"\n").unwrap_or(l)).collect();
+    let all = match ui.colour {
+        true => patch::lines(&bare, 0..bare.len()),
+        false => patch::lines(&bare, 0..0),
+    };
+    for ((line, bare), l) in text.iter().zip(&bare).zip(&all) {
+        let colour = match l.kind {
+            Kind::Head => style::BOLD,
+            Kind::Place => style::CHANGED,
+            Kind::Added => style::ADDED,
+            Kind::Removed => style::REMOVED,
+            Kind::Same | Kind::Remark => "",
         };
-        if colour.is_empty() {
-            ui.raw(line)?;
-            continue;
-        }
-        let (text, end) = match line.strip_suffix(b"\n") {
-            Some(t) => (t, "\n"),
-            None => (line, ""),
-        };
+        let colour = if ui.colour { colour } else { "" };
         ui.print(colour)?;
-        ui.raw(text)?;
-        ui.print("\x1b[0m")?;
-        ui.print(end)?;
+        for (piece, changed) in patch::pieces(bare, &l.changed) {
+            ui.print(if changed { style::WORD } else { "" })?;
+            match ui.terminal {
+                true => ui.print(text::tame_line(&piece.to_str_lossy()))?,
+                false => ui.raw(piece)?,
+            }
+            ui.print(if changed { style::NO_WORD } else { "" })?;
+        }
+        ui.print(if colour.is_empty() { "" } else { "\x1b[0m" })?;
+        ui.raw(&line[bare.len()..])?;
     }
     Ok(())
 }

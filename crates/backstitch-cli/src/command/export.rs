@@ -57,7 +57,10 @@ pub fn run(cx: &Context, a: &Export) -> Result<u8> {
             (file, form, to_file(cx, &ws, c, file, a.force, write)?)
         }
         (None, Some(dir)) => (dir.as_path(), "folder", ws.export_dir(c, dir, &cx.control())?),
-        (None, None) => return Err(Error::new(Code::Usage, "say where to export to")),
+        (None, None) => {
+            return Err(Error::new(Code::Usage, "say where to export to")
+                .hint("name a new folder, or one of --tar, --patch and --bundle with a file"));
+        }
     };
     cx.progress.stop();
     if cx.ui.json {

@@ -69,6 +69,7 @@ pub fn cat(cx: &Context, a: &Cat) -> Result<u8> {
 
 /// Rows that changed a path.
 pub fn log(cx: &Context, a: &Log) -> Result<u8> {
+    cx.ui.page();
     let ws = cx.workspace()?;
     let path = inside::one(&ws, &inside::base(&ws, &cx.folder), &a.path)?;
     let mut found = ws.log(path.as_bstr())?;
@@ -152,6 +153,7 @@ fn author(by: &By, several: bool) -> String {
 
 /// Who wrote each line.
 pub fn blame(cx: &Context, a: &Blame) -> Result<u8> {
+    cx.ui.page();
     let ws = cx.workspace()?;
     let path = inside::one(&ws, &inside::base(&ws, &cx.folder), &a.path)?;
     let rows = cx.rows(&ws)?;

@@ -42,6 +42,9 @@ pub fn run(cx: &Context, a: &Gc) -> Result<u8> {
     }
     cx.ui.line(format!("the store takes {}", show_bytes(done.used)))?;
     cx.ui.finish()?;
+    if a.dry_run && done.freed > 0 {
+        cx.ui.note("carry it out: backstitch gc");
+    }
     for (path, why) in &done.swept.left {
         cx.ui.warn(&format!("{} was left as it is: {why}", text::tame(&paths::bytes(path).to_str_lossy())));
     }

@@ -27,6 +27,7 @@ pub fn run(cx: &Context, a: &List) -> Result<u8> {
         })?),
     };
     let kind: Option<Kind> = a.kind.map(Into::into);
+    cx.ui.page();
     let ws = cx.workspace()?;
     let rows = cx.rows(&ws)?;
     let left = session::abandoned(&rows, &ws.operations()?, cx.session.as_deref());

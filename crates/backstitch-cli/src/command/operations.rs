@@ -12,6 +12,7 @@ use crate::{
 
 /// Lists operations, newest first, with what the next undo and redo would take back.
 pub fn run(cx: &Context, a: &Operations) -> Result<u8> {
+    cx.ui.page();
     let ws = cx.workspace()?;
     let all = ws.operations()?;
     let stacks = undo::stacks(&all, cx.session.as_deref());

@@ -39,13 +39,20 @@ pub fn run(cx: &Context, a: &Prune) -> Result<u8> {
         what = format!("{what} and {}", text::count(out.operations.len() as u64, "operation"));
     }
     let verb = if a.dry_run { "would go" } else { "went" };
-    cx.ui.line(format!("{what} {verb} to the trash; collecting frees {}", show_bytes(out.bytes)))?;
+    cx.ui.line(match out.rows.is_empty() && out.operations.is_empty() {
+        true => "the policy lets nothing go".to_owned(),
+        false => format!("{what} {verb} to the trash; collecting frees {}", show_bytes(out.bytes)),
+    })?;
     cx.ui.finish()?;
+    if a.dry_run && !out.rows.is_empty() {
+        cx.ui.note("carry it out: backstitch prune");
+    }
     for id in &out.failed {
         cx.ui.warn(&format!("{id} stays: it was changed meanwhile"));
     }
     if out.operation.is_some() {
         cx.ui.note("take it back: backstitch undo");
+        cx.ui.note("free the space: backstitch gc");
     }
     Ok(code)
 }

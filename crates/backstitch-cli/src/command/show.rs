@@ -42,6 +42,7 @@ pub fn git(v: &Value) -> String {
 
 /// The row, its coverage, its skips, and what changed in it.
 pub fn run(cx: &Context, a: &Named) -> Result<u8> {
+    cx.ui.page();
     let ws = cx.workspace()?;
     let rows = cx.rows(&ws)?;
     let c = cx.find(&rows, &a.checkpoint)?;
@@ -82,8 +83,8 @@ pub fn run(cx: &Context, a: &Named) -> Result<u8> {
     fact("operation", r.operation.as_deref());
     fact("state", Some(&list::marks(c, None).join(", ")));
     fact("reason", r.reason.as_deref());
-    let held = format!("{}, {}", text::count(r.files, "file"), r.summary.line());
-    fact("holds", Some(&held));
+    fact("holds", Some(&text::count(r.files, "file")));
+    fact("changed", Some(&r.summary.line()));
     let bytes = account.as_ref().and_then(|a| a.refs.get(&format!("{CHECKPOINTS}{}", r.id)));
     let bytes =
         bytes.map(|b| format!("{} of its own, {} shared", show_bytes(b.unique), show_bytes(b.shared)));

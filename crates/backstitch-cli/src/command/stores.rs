@@ -53,7 +53,10 @@ pub fn list(cx: &Context) -> Result<u8> {
             let dir = string(s, "dir").unwrap_or_default();
             let name = string(s, "name").unwrap_or_else(|| dir.rsplit('/').next().unwrap_or("").to_owned());
             let bytes = s.get("bytes").and_then(Value::as_u64).map_or("?".to_owned(), show_bytes);
-            let rows = s.get("checkpoints").and_then(Value::as_u64).map_or("?".to_owned(), |n| n.to_string());
+            let rows = s
+                .get("checkpoints")
+                .and_then(Value::as_u64)
+                .map_or("?".to_owned(), |n| text::count(n, "checkpoint"));
             let mut about = string(s, "workspace").unwrap_or_default();
             if s.get("exists").and_then(Value::as_bool) == Some(false) {
                 about.push_str(" (not there)");

@@ -99,7 +99,9 @@ fn many(cx: &Context, ws: &Workspace, steps: u32, way: Direction, mut options: O
     }
     cx.progress.stop();
     let Some(last) = done.last() else {
-        return Err(stopped.unwrap_or_else(|| Error::new(Code::Usage, "there is no step to take")));
+        return Err(stopped.unwrap_or_else(|| {
+            Error::new(Code::Usage, "there is no step to take").hint("the number of steps is at least 1")
+        }));
     };
     let name = if way == Direction::Undo { "undo" } else { "redo" };
     let partial = stopped.is_some() || done.iter().any(|o| o.partial);

@@ -247,7 +247,7 @@ impl Screen<'_> {
                     Ok(answer) => return Ok(answer),
                     Err(mpsc::RecvTimeoutError::Timeout) => {}
                     Err(mpsc::RecvTimeoutError::Disconnected) => {
-                        return Err(Error::new(Code::Failed, "a fault of backstitch ended the work"));
+                        return Err(Error::fault("the work ended without an answer"));
                     }
                 }
                 let wanted = match idle {

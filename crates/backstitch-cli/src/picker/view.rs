@@ -19,7 +19,11 @@ use super::{
     timeline::Entry,
     value::{Ask, Look, Marks, Screen, Wanted},
 };
-use crate::{command::restore, text};
+use crate::{
+    command::restore,
+    patch::{self, Kind},
+    text,
+};
 
 /// Colours, or none at all.
 #[derive(Clone, Copy)]
@@ -322,8 +326,18 @@ impl View<'_> {
     fn patch(&self, patch: &[u8], scroll: usize, room: usize) -> Vec<Line<'static>> {
         let lines: Vec<&[u8]> = patch.lines().collect();
         let first = scroll.min(lines.len().saturating_sub(room));
-        let shown = lines.iter().skip(first).take(room);
-        shown.map(|l| self.theme.line(patch_tone(l), text::tame(&expand(&l.to_str_lossy())))).collect()
+        let window = first..lines.len().min(first + room);
+        let all = patch::lines(&lines, if self.theme.colour { window.clone() } else { 0..0 });
+        window
+            .map(|i| {
+                let tone = patch_tone(all[i].kind);
+                let shown = |(piece, changed): (&[u8], bool)| {
+                    let s = self.theme.span(tone, text::tame(&expand(&piece.to_str_lossy())));
+                    if changed { s.patch_style(Style::new().add_modifier(Modifier::REVERSED)) } else { s }
+                };
+                Line::from_iter(patch::pieces(lines[i], &all[i].changed).into_iter().map(shown))
+            })
+            .collect()
     }
 
     fn help(&self) -> Vec<Line<'static>> {
@@ -383,14 +397,14 @@ fn mark(marks: Option<&Marks>, c: &Change) -> Option<String> {
     Some(format!("{sign}: {}", text::tame(&restore::why(why))))
 }
 
-fn patch_tone(line: &[u8]) -> Tone {
-    match line {
-        l if l.starts_with(b"+++") || l.starts_with(b"---") || l.starts_with(b"diff ") => Tone::Bold,
-        l if l.starts_with(b"+") => Tone::Added,
-        l if l.starts_with(b"-") => Tone::Removed,
-        l if l.starts_with(b"@@") => Tone::Changed,
-        l if l.starts_with(b" ") => Tone::Plain,
-        _ => Tone::Dim,
+fn patch_tone(kind: Kind) -> Tone {
+    match kind {
+        Kind::Head => Tone::Bold,
+        Kind::Added => Tone::Added,
+        Kind::Removed => Tone::Removed,
+        Kind::Place => Tone::Changed,
+        Kind::Same => Tone::Plain,
+        Kind::Remark => Tone::Dim,
     }
 }
 

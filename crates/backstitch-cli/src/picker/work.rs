@@ -190,7 +190,7 @@ impl<'a> Desk<'a> {
         control: &Control<'_>,
     ) -> Result<Outcome> {
         let Ask::Restore { entry, paths, hunks } = ask else {
-            return Err(Error::new(Code::Failed, "only a restore has hunks"));
+            return Err(Error::fault("only a restore has hunks"));
         };
         let (rows, at) = self.row(&entry.row)?;
         let all = &self.options;

@@ -59,7 +59,7 @@ const READING: &[&str] = &[
 ];
 
 /// Options that say how a terminal is written to.
-const OF_TERMINALS: &[&str] = &["json", "quiet", "verbose", "color", "no-progress", "plain"];
+const OF_TERMINALS: &[&str] = &["json", "quiet", "verbose", "color", "no-progress", "no-pager", "plain"];
 
 /// What a parameter holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -53,7 +53,10 @@ impl Outbox {
         let writer = std::thread::Builder::new()
             .name("outbox".to_owned())
             .spawn(move || write(&own, out))
-            .map_err(|e| Error::new(Code::Failed, format!("a thread cannot be started: {e}")))?;
+            .map_err(|e| {
+                Error::new(Code::Failed, format!("a thread cannot be started: {e}"))
+                    .hint("too many processes or too little memory: `ulimit -u` shows the limit")
+            })?;
         Ok(Outbox { shared, writer: Mutex::new(Some(writer)) })
     }
 

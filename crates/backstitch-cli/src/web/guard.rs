@@ -30,8 +30,12 @@ pub fn random(bytes: usize) -> Result<String> {
     let mut all = vec![0; bytes];
     let mut at = 0;
     while at < bytes {
-        let n = rustix::rand::getrandom(&mut all[at..], rustix::rand::GetRandomFlags::empty())
-            .map_err(|e| Error::new(Code::Failed, format!("the system gives no random bytes: {e}")))?;
+        let n =
+            rustix::rand::getrandom(&mut all[at..], rustix::rand::GetRandomFlags::empty()).map_err(|e| {
+                Error::new(Code::Failed, format!("the system gives no random bytes: {e}")).hint(
+                    "without them no address is a secret; `backstitch rewind` shows the same on a terminal",
+                )
+            })?;
         at += n;
     }
     Ok(all.iter().map(|b| format!("{b:02x}")).collect())

@@ -45,7 +45,7 @@ fn prune_tells_moves_and_is_undone() {
     let run = few.run(&w.ws, ["prune"]).unwrap();
     let text = String::from_utf8_lossy(&run.stdout).into_owned();
     assert!(text.contains("3 checkpoints went to the trash") && run.stderr.contains("undo"), "{run}");
-    assert!(w.text(&["prune"]).contains("0 checkpoints went"));
+    assert!(w.text(&["prune"]).contains("the policy lets nothing go"));
     assert_eq!(w.fails_in(&cli(&w, &[("CLAUDECODE", "1")]), 5, &["prune"])["code"], "agent-context");
 }
 

@@ -125,7 +125,8 @@ fn all_faces_of_the_table_agree() {
     let commands = w.text(&["reference"]);
     let out = w.top.join("man");
     w.json(&["man", "--out", out.to_str().unwrap()]);
-    let terminal = ["json", "quiet", "verbose", "color", "no-progress", "plain", "help", "version"];
+    let terminal =
+        ["json", "quiet", "verbose", "color", "no-progress", "no-pager", "plain", "help", "version"];
     let methods = schema["methods"].as_array().unwrap();
     let mut compared = 0;
     for line in commands.lines().filter_map(|l| l.strip_prefix("```text").map(|_| l)) {

@@ -85,7 +85,10 @@ struct Dir<'e> {
 }
 
 fn dir_of<'e>(entries: &[&'e IndexEntry], base: usize, depth: usize) -> Result<Dir<'e>> {
-    let odd = || Error::new(Code::Failed, "the index holds paths that no tree can hold");
+    let odd = || {
+        Error::new(Code::Failed, "the index holds paths that no tree can hold")
+            .hint("`git fsck` and `git reset` repair an index; everything else was recorded")
+    };
     if depth > 2000 {
         return Err(odd());
     }
@@ -263,7 +266,7 @@ pub(super) fn encode(entries: &[IndexEntry], present: &[IndexEntry], written: (u
     let version: u32 = if entries.iter().any(extended) { 3 } else { 2 };
     let mut out = b"DIRC".to_vec();
     out.extend_from_slice(&version.to_be_bytes());
-    let count = u32::try_from(entries.len()).map_err(|_| Error::new(Code::Failed, "too many entries"))?;
+    let count = u32::try_from(entries.len()).map_err(|_| Error::fault("too many entries"))?;
     out.extend_from_slice(&count.to_be_bytes());
     for e in entries {
         let start = out.len();
@@ -294,7 +297,7 @@ pub(super) fn encode(entries: &[IndexEntry], present: &[IndexEntry], written: (u
     }
     let mut sum = gix_hash::hasher(gix_hash::Kind::Sha1);
     sum.update(&out);
-    let sum = sum.try_finalize().map_err(|e| Error::new(Code::Failed, e.to_string()))?;
+    let sum = sum.try_finalize().map_err(|e| Error::fault(e.to_string()))?;
     out.extend_from_slice(sum.as_slice());
     Ok(out)
 }

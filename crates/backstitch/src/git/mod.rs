@@ -110,7 +110,8 @@ fn look(ws: &Workspace, repo: &Repo, writer: &Writer, carried: Option<Oid>) -> R
         }
         seen = after;
     }
-    Err(Error::new(Code::Failed, "the repository changed each time it was read"))
+    Err(Error::new(Code::Failed, "the repository changed each time it was read")
+        .hint("the files were recorded; the next checkpoint reads the git state again"))
 }
 
 fn cached(oid: &Oid, mark: &[u8]) -> Vec<u8> {

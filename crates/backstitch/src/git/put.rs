@@ -116,6 +116,7 @@ pub(crate) fn apply(
     match m.changes.iter().find(seen) {
         None => Ok(()),
         Some(c) => Err(Error::new(Code::Failed, format!("{} is not as it was put", c.name))
+            .hint("another git works here: end it and call again")
             .at(file_of(repo, c.name.as_bstr()))),
     }
 }

@@ -92,9 +92,9 @@ pub(super) fn read_file(path: &Path, max: u64) -> Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     io::Read::read_to_end(&mut io::Read::take(file, max + 1), &mut bytes).map_err(|e| Error::io(path, e))?;
     if bytes.len() as u64 > max {
-        return Err(
-            Error::new(Code::Failed, format!("{}: larger than such a file may be", path.display())).at(path)
-        );
+        return Err(Error::new(Code::Failed, format!("{}: larger than such a file may be", path.display()))
+            .at(path)
+            .hint("`git fsck` examines the repository; the files themselves are recorded"));
     }
     Ok(Some(bytes))
 }
@@ -293,7 +293,8 @@ impl Repo {
             true => Ok(value),
             false => {
                 Err(Error::new(Code::Failed, format!("{}: not a HEAD that can be read", path.display()))
-                    .at(path))
+                    .at(path)
+                    .hint("`git status` says what is wrong with it; the files themselves are recorded"))
             }
         }
     }

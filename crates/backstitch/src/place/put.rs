@@ -22,7 +22,7 @@ use super::{
     last_name, rename_new,
 };
 use crate::{
-    error::{Code, Error, Result},
+    error::{Error, Result},
     meta::Attrs,
     plan::Stand,
     room::NO_ROOM,
@@ -79,9 +79,7 @@ impl Place {
         match &to.node {
             Node::File { oid, mode } => self.ready_file(n, path, *oid, *mode, present, &to.attrs),
             Node::Link { .. } => Ok(Ok(Ready { present, ..Ready::default() })),
-            Node::Dir { .. } => {
-                Err(Error::new(Code::Failed, "a directory is not put as a file").at_bytes(path))
-            }
+            Node::Dir { .. } => Err(Error::fault("a directory is not put as a file").at_bytes(path)),
         }
     }
 
@@ -103,7 +101,7 @@ impl Place {
         let Ready { file: Some(file), named, .. } = &ready else {
             return match &to.node {
                 Node::Link { oid } => self.put_link(n, path, &name, from, oid, ready.present, &to.attrs),
-                _ => Err(Error::new(Code::Failed, "a file without its content").at_bytes(path)),
+                _ => Err(Error::fault("a file without its content").at_bytes(path)),
             };
         };
         let result = self.name_and_swap(n, path, &name, from, file, named.as_ref());

@@ -26,8 +26,10 @@ impl Scope {
         let globs = globs
             .iter()
             .map(|g| {
-                gix_glob::Pattern::from_bytes_without_negation(g.as_bytes())
-                    .ok_or_else(|| Error::new(Code::Usage, format!("{g:?} is not a pattern")))
+                gix_glob::Pattern::from_bytes_without_negation(g.as_bytes()).ok_or_else(|| {
+                    Error::new(Code::Usage, format!("{g:?} is not a pattern"))
+                        .hint("patterns look like `*.rs` or `src/**`; a path is named after `--`")
+                })
             })
             .collect::<Result<_>>()?;
         Ok(Scope { paths, globs, busy })

@@ -80,7 +80,9 @@ impl<'a> Transport<'a> {
         let word = &options.remote;
         let bytes = word.as_encoded_bytes();
         if bytes.is_empty() || bytes.starts_with(b"-") {
-            return Err(Error::new(Code::Usage, format!("{} is no remote", word.display())));
+            return Err(Error::new(Code::Usage, format!("{} is no remote", word.display())).hint(
+                "name an address, a path, or a remote of the repository: `git remote -v` lists those",
+            ));
         }
         let mut t = Transport {
             git_dir: git_dir.to_owned(),
