@@ -138,7 +138,7 @@ pub use rules::{DirRules, RuleSettings, Rules, Verdict};
 pub use seed::{Repository, Seed, SeedPlace};
 pub use table::{
     Table, TableUpdate,
-    quiet::{Noise, Quiet},
+    quiet::{Heard, Noise, Quiet},
 };
 pub use types::{
     Child, ChildId, Dir, DirIds, Found, FoundWhat, Ignored, Kind, Limits, Options, Outcome, Reason,
@@ -174,6 +174,7 @@ pub fn scan_at<S: Sink>(
         git_dirs: &nothing,
         dropped: &Default::default(),
         named: false,
+        quiet: options.quiet,
     };
     let start = walk::Start {
         fd: fd.into(),

@@ -65,6 +65,7 @@ pub fn scan_paths_at<S: Sink>(
         git_dirs: &HashSet::new(),
         dropped: &HashSet::new(),
         named: true,
+        quiet: None,
     };
     let search = Search { ground, root: Arc::new(fd), table };
     let mut worker = Worker::new(sink.scratch());
@@ -226,6 +227,7 @@ impl<'t, S: Sink> Search<'t, '_, S> {
             index_changed: true,
             decided: false,
             loud: false,
+            heard: None,
             rules: OnceLock::new(),
             fd: Mutex::new(Some(here.fd.clone())),
             body: items(&names, here.record),

@@ -3,7 +3,7 @@
 //! In a directory of tens of thousands of files one edit would else put megabytes into the log.
 //!
 //! ```text
-//! head of the new record [176], then for each changed entry: position u32, entry [64]
+//! head of the new record [176], then for each changed entry: position u32, entry [72]
 //! ```
 
 use super::record::{ENTRY, HEAD, Record};

@@ -4,7 +4,10 @@
 //! nor above one of them, and leaves no doubt by the sum in its record, need not be looked at, with all below it. Nothing
 //! is gone through to find that out: each directory is asked when the walk comes to it.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::Arc,
+};
 
 use bstr::{BStr, BString, ByteSlice};
 
@@ -22,15 +25,26 @@ use crate::{
 pub struct Noise {
     /// Path of a directory, relative to the root.
     pub path: BString,
-    /// Anything below it may be other than it was.
-    pub below: bool,
+    /// What may be other than it was.
+    pub what: Heard,
+}
+
+/// What may be other than it was.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Heard {
+    /// In the directory, these names.
+    Names(BTreeSet<BString>),
+    /// Anything in the directory.
+    All,
+    /// Anything in the directory and below it.
+    Below,
 }
 
 /// What need not be looked at: all but these directories, by number in the table that it was made from.
 #[derive(Debug, Default)]
 pub struct Quiet {
-    /// Those that are noisy or above a noisy one; true if so is all below it.
-    noisy: HashMap<u32, bool>,
+    /// Those that are noisy or above a noisy one.
+    noisy: HashMap<u32, Heard>,
     /// Look at everything all the same, and tell what was wrongly held for quiet.
     pub(crate) prove: bool,
 }
@@ -54,7 +68,16 @@ impl Quiet {
 
     /// True if anything may have happened everywhere below it.
     pub(crate) fn is_loud(&self, id: u32) -> bool {
-        self.noisy.get(&id) == Some(&true)
+        self.noisy.get(&id) == Some(&Heard::Below)
+    }
+
+    /// The names of a directory that may be other than they were; `None` if any may.
+    pub(crate) fn names(&self, id: u32) -> Option<Arc<BTreeSet<BString>>> {
+        match self.noisy.get(&id) {
+            None => Some(Arc::default()),
+            Some(Heard::Names(names)) => Some(Arc::new(names.clone())),
+            Some(Heard::All | Heard::Below) => None,
+        }
     }
 }
 
@@ -84,9 +107,16 @@ impl Table {
         let mut quiet = Quiet::default();
         for n in noise {
             // What is not in the table any more has a parent that is noisy too.
-            let above = self.0.numbers(n.path.as_bstr());
-            for (i, id) in above.iter().enumerate() {
-                *quiet.noisy.entry(*id).or_default() |= n.below && i + 1 == above.len();
+            let mut ids = self.0.numbers(n.path.as_bstr());
+            let Some(last) = ids.pop() else { continue };
+            for id in ids {
+                quiet.noisy.entry(id).or_insert_with(|| Heard::Names(BTreeSet::new()));
+            }
+            let heard = quiet.noisy.entry(last).or_insert_with(|| Heard::Names(BTreeSet::new()));
+            match (heard, &n.what) {
+                (Heard::Names(a), Heard::Names(b)) => a.extend(b.iter().cloned()),
+                (heard, what) if *heard < *what => *heard = what.clone(),
+                _ => {}
             }
         }
         quiet

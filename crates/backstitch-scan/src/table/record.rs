@@ -3,7 +3,7 @@
 //! All numbers are little-endian. A record is a head, the entries sorted by raw name, and the names:
 //!
 //! ```text
-//! head, 176 bytes                          entry, 64 bytes
+//! head, 176 bytes                          entry, 72 bytes
 //!   0 u32 entries                            0 u32 start of the name among the names
 //!   4 u32 bytes of names                     4 u32 directory: its number; file: allocated KiB; skip: the same of
 //!                                                  what was covered here before, or 0
@@ -15,7 +15,8 @@
 //!  56 [20] digest of the rules              60 u16 permission bits
 //!  76 [20] tree   96 [20] meta              62 u8  kind, verdict, flags
 //! 116 u32 state of the git index            63 u8  reason of a skip, more flags
-//! 120 [56] sum of the directory with all below it
+//! 120 [56] sum of the directory with all     64 u32 owner   68 u32 group
+//!          below it
 //! ```
 //!
 //! sum: u32 1 if settled, u32 skips, u64 files, directories, links, bytes, ignored bytes, entries
@@ -35,7 +36,7 @@ use crate::{
 
 pub(crate) const HEAD: usize = 176;
 const SUM: usize = 120;
-pub(crate) const ENTRY: usize = 64;
+pub(crate) const ENTRY: usize = 72;
 
 /// The names of the directory can be taken from here while its stat is unchanged.
 pub(crate) const CLEAN: u32 = 1;
@@ -56,6 +57,8 @@ const E_STICKY: u8 = 1 << 7;
 const E_REASON: u8 = 31;
 const E_UNLESS_TRACKED: u8 = 1 << 5;
 const E_TRACKED: u8 = 1 << 6;
+/// The file has other names too: it may be written to under those.
+const E_LINKED: u8 = 1 << 7;
 
 fn u32_at(b: &[u8], at: usize) -> u32 {
     b.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_le_bytes(*b))
@@ -319,6 +322,11 @@ impl<'a> Entry<'a> {
         self.raw[62] & E_XATTRS != 0
     }
 
+    /// It had other names.
+    pub(crate) fn is_linked(&self) -> bool {
+        self.raw[63] & E_LINKED != 0
+    }
+
     pub(crate) fn is_sticky(&self) -> bool {
         self.raw[62] & E_STICKY != 0
     }
@@ -335,6 +343,28 @@ impl<'a> Entry<'a> {
             unless_tracked: self.raw[63] & E_UNLESS_TRACKED != 0,
             tracked: self.raw[63] & E_TRACKED != 0,
         }
+    }
+
+    /// What the system said of a file or link, where nothing but an event in its own directory can make that another.
+    pub(crate) fn settled_stat(&self, dev: u64) -> Option<Stat> {
+        let EntryKind::Leaf(kind) = self.kind() else { return None };
+        if !self.is_clean() || self.is_linked() {
+            return None;
+        }
+        let ns = |at| i128::from(u64_at(self.raw, at) as i64);
+        Some(Stat {
+            kind,
+            mode: u32::from(u16::from_le_bytes([self.raw[60], self.raw[61]])),
+            size: self.size(),
+            blocks512: u64::from(self.detail()) * 2,
+            mtime_ns: ns(16),
+            ctime_ns: ns(24),
+            dev,
+            ino: u64_at(self.raw, 32),
+            nlink: 1,
+            uid: u32_at(self.raw, 64),
+            gid: u32_at(self.raw, 68),
+        })
     }
 
     /// True if a file or link is proven to be as it was: equal stat, and its times were not fresh when it was read.
@@ -354,6 +384,11 @@ impl<'a> Entry<'a> {
             && u32::from(u16::from_le_bytes([self.raw[60], self.raw[61]])) == stat.mode
             && self.kind() == EntryKind::Leaf(stat.kind)
     }
+}
+
+/// A file with other names: what happens to it need not happen in this directory.
+pub(crate) fn is_linked(stat: &Stat) -> bool {
+    stat.kind == Kind::File && stat.nlink > 1
 }
 
 /// What is to be written of one entry.
@@ -414,6 +449,9 @@ impl Builder {
                 raw[60..62].copy_from_slice(&(stat.mode as u16).to_le_bytes());
                 raw[62] = u8::from(stat.kind == Kind::Link);
                 raw[62] |= if xattrs { E_XATTRS } else { 0 } | if clean { E_CLEAN } else { 0 };
+                raw[63] |= if is_linked(stat) { E_LINKED } else { 0 };
+                raw[64..68].copy_from_slice(&stat.uid.to_le_bytes());
+                raw[68..72].copy_from_slice(&stat.gid.to_le_bytes());
                 decided(&mut raw, decision);
             }
             NewEntry::Dir { id, decision } => {

@@ -1,6 +1,8 @@
 //! Concluding directories, bottom-up.
 
 use std::{
+    collections::HashSet,
+    ffi::CStr,
     os::fd::AsFd,
     sync::{Arc, atomic::Ordering},
 };
@@ -15,6 +17,7 @@ use super::{
 };
 use crate::{
     handle,
+    table::quiet::Quiet,
     table::record::{self, Builder, EntryKind, NewEntry, NewHead, Sum},
     types::{Child, ChildId, Dir, DirIds, Kind, Reason, ScanError, Sink, SinkError, Xattrs},
 };
@@ -101,14 +104,43 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
         if node.record.is_none_or(|r| r.blob() != blob) {
             w.updates.push((node.id, blob));
         }
+        let leaves = done;
         let done = self.dir_done(node, ids, sum, false);
-        if let Some(quiet) = self.options.quiet.filter(|q| q.prove)
-            && matches!(done, Done::Dir { same: false, .. })
-            && node.record.is_some_and(|r| self.is_quiet(quiet, node.loud, node.id, r))
-        {
-            lock(&self.lies).push(self.path(node));
+        if let Some(quiet) = self.quiet.filter(|q| q.prove) {
+            self.prove(quiet, node, &leaves, &done);
         }
         Ok(done)
+    }
+
+    /// Lists what the watcher would have let pass, and is not as it was.
+    fn prove(&self, quiet: &Quiet, node: &Arc<Node<'t>>, found: &[(u32, Done)], done: &Done) {
+        let Some(record) = node.record else { return };
+        // Rules above it, or a git index, may be others: that is no lie.
+        if node.parent.as_ref().is_some_and(|(parent, _)| !self.is_as_it_was(parent)) {
+            return;
+        }
+        if self.is_quiet(quiet, node.loud, node.id, record) {
+            if matches!(done, Done::Dir { same: false, .. }) {
+                lock(&self.lies).push(self.path(node));
+            }
+            return;
+        }
+        let Some(names) =
+            quiet.names(node.id).filter(|_| self.hears() && !node.loud && self.is_as_it_was(node))
+        else {
+            return;
+        };
+        let same: HashSet<&[u8]> = found
+            .iter()
+            .filter(|(_, done)| matches!(done, Done::Leaf { same: true, .. }))
+            .map(|(slot, _)| node.name(*slot).to_bytes())
+            .collect();
+        for entry in record.entries().filter(|e| e.settled_stat(record.dev()).is_some()) {
+            let name = entry.name().map_or(&b""[..], CStr::to_bytes);
+            if !same.contains(name) && !names.contains(name.as_bstr()) {
+                lock(&self.lies).push(handle::join(&self.path(node), name));
+            }
+        }
     }
 
     /// What there is in a directory and below it, and whether it is settled: see [`Sum`].
@@ -123,9 +155,9 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             match done {
                 Done::Leaf { stat, decision, clean, .. } => {
                     let stays = !left_out(*decision) || decision.tracked;
-                    let linked = stat.kind == Kind::File && stat.nlink > 1;
-                    sum.settled &=
-                        *clean && !linked && (stays || self.keeps_by_policy(*decision, node.state, stat));
+                    sum.settled &= *clean
+                        && !record::is_linked(stat)
+                        && (stays || self.keeps_by_policy(*decision, node.state, stat));
                     sum.ignored += if stays { 0 } else { stat.stored_size() };
                     if stat.kind == Kind::File {
                         sum.files += 1;

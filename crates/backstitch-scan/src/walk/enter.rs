@@ -1,6 +1,7 @@
 //! Entering a directory.
 
 use std::{
+    collections::BTreeSet,
     ffi::CStr,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
@@ -23,7 +24,7 @@ use crate::{
     rules::{Decision, DirRules, Repo, State, Verdict},
     table::{
         quiet::{Quiet, skips_in},
-        record::{self, EntryKind, Record, Sum},
+        record::{self, Entry, EntryKind, Record, Sum},
     },
     types::{Kind, Reason, ScanError, Sink, Stat},
 };
@@ -93,7 +94,7 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
         if self.is_late() {
             return self.deliver(w, parent, slot, Done::skip(Reason::Time, true));
         }
-        if let Some((id, record)) = self.quiet(&parent, slot) {
+        if let Some((id, record)) = self.quiet_child(&parent, slot) {
             let (stat, ids, sum) = (record.stat(), record.ids(), record.sum());
             self.take_quiet(w, (&parent, slot), (id, &sum))?;
             let done = Done::Dir { stat, ids, id, decision, xattrs: None, same: true, sum, sum_same: true };
@@ -122,12 +123,10 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
     }
 
     /// What is known of a child directory that need not be looked at, if it is one.
-    fn quiet(&self, parent: &Node<'t>, slot: u32) -> Option<(u32, Record<'t>)> {
-        let quiet = self.options.quiet.filter(|q| !q.prove)?;
+    fn quiet_child(&self, parent: &Node<'t>, slot: u32) -> Option<(u32, Record<'t>)> {
+        let quiet = self.quiet.filter(|q| !q.prove && !self.options.paranoid)?;
         // Rules and git index above are those under which it was looked at.
-        let (dev, trust) = self.root_trust;
-        let as_it_was = parent.record.is_some_and(|r| (r.dev(), r.stat().ino) == (dev, parent.stat.ino));
-        if self.options.paranoid || !parent.decided || parent.index_changed || !trust.dirs || !as_it_was {
+        if !self.is_as_it_was(parent) {
             return None;
         }
         let id = parent.old_entry(slot).filter(|e| e.is_covered())?.directory()?;
@@ -135,15 +134,30 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
         self.is_quiet(quiet, parent.loud, id, record).then_some((id, record))
     }
 
+    /// True if a directory is the one of the table, and what the table decided in it still holds.
+    pub(super) fn is_as_it_was(&self, node: &Node<'t>) -> bool {
+        let (dev, trust) = self.root_trust;
+        let same = |r: Record<'_>| (r.dev(), r.stat().ino) == (dev, node.stat.ino) && node.stat.dev == dev;
+        node.decided && !node.index_changed && trust.dirs && node.record.is_some_and(same)
+    }
+
+    /// True if the watcher is heard at all on what is in the table.
+    pub(super) fn hears(&self) -> bool {
+        self.policy_holds && self.options.table_vouched && self.start.rules.is_none()
+    }
+
     /// True if the table leaves no doubt of a directory, with all below it, in which nothing is said to have happened.
     pub(super) fn is_quiet(&self, quiet: &Quiet, loud: bool, id: u32, record: Record<'_>) -> bool {
-        self.policy_holds
-            && self.options.table_vouched
-            && self.start.rules.is_none()
-            && !loud
-            && quiet.holds(id)
-            && record.dev() == self.root_trust.0
-            && record.sum().settled
+        self.hears() && !loud && quiet.holds(id) && record.dev() == self.root_trust.0 && record.sum().settled
+    }
+
+    /// The names that may be other than they were in a directory that is looked at.
+    fn heard(&self, node: &Node<'t>) -> Option<Arc<BTreeSet<BString>>> {
+        let quiet = self.quiet.filter(|q| !q.prove && !self.options.paranoid)?;
+        if !self.hears() || node.loud || !self.is_as_it_was(node) {
+            return None;
+        }
+        quiet.names(node.id)
     }
 
     /// Nothing is opened and nothing asked of the system.
@@ -265,7 +279,8 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             index_changed,
             decided,
             loud: e.parent.as_ref().is_some_and(|(parent, _)| parent.loud)
-                || self.options.quiet.is_some_and(|q| q.is_loud(e.id)),
+                || self.quiet.is_some_and(|q| q.is_loud(e.id)),
+            heard: None,
             rules: rules.map_or_else(OnceLock::new, OnceLock::from),
             fd: Mutex::default(),
             body: Body::Same(Box::default()),
@@ -273,6 +288,7 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             done: Mutex::default(),
             parent: e.parent,
         };
+        node.heard = self.heard(&node);
         if let Some(record) = listing
             && decided
             && self.options.table_vouched
@@ -392,7 +408,7 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             }
             let Some(name) = entry.name() else { return Ok(None) };
             match entry.kind() {
-                EntryKind::Leaf(kind) => match handle::stat_at(fd, name) {
+                EntryKind::Leaf(kind) => match seen(node, &entry, fd, name) {
                     Ok(Seen::Covered(stat)) if entry.proves(&stat, dev) => {
                         let decision = entry.decision();
                         if left_out(decision) && decision.tracked {
@@ -523,6 +539,19 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
         let Some(dirs) = GitDirs::of(&top)? else { return Ok(None) };
         let settings = &self.options.rules.0.settings;
         Ok(Some(Arc::new(repository::read_repo(&top, &dirs, settings)?)))
+    }
+}
+
+/// What stands at a name: what the table says where the watcher heard nothing of it, else what the system says.
+pub(super) fn seen(
+    node: &Node<'_>,
+    old: &Entry<'_>,
+    dir: BorrowedFd<'_>,
+    name: &CStr,
+) -> rustix::io::Result<Seen> {
+    match node.unheard(old) {
+        Some(stat) => Ok(Seen::Covered(stat)),
+        None => handle::stat_at(dir, name),
     }
 }
 

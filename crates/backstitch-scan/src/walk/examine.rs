@@ -11,13 +11,14 @@ use rustix::io::Errno;
 
 use super::{
     Halt, Task, Walk, Worker,
+    enter::seen,
     node::{Body, Done, Node},
     queue::lock,
 };
 use crate::{
     handle::{self, Hint, Node as Seen},
     rules::{Decision, Matcher, State, Verdict},
-    table::record::{Entry, EntryKind},
+    table::record::{self, Entry, EntryKind},
     types::{Ignored, Kind, Reason, Sink, Stat},
 };
 
@@ -156,8 +157,11 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             return self.examine_dir(place, slot, raw, old);
         }
         // Gone since it was listed? Asked once more, then it is simply not there.
-        let seen = handle::stat_at(place.fd, name).or_else(|_| handle::stat_at(place.fd, name));
-        match seen {
+        let stands = match &old {
+            Some(old) => seen(&node, old, place.fd, name),
+            None => handle::stat_at(place.fd, name),
+        };
+        match stands.or_else(|_| handle::stat_at(place.fd, name)) {
             Err(Errno::NOENT) => Ok(Step::Done(Done::Absent)),
             Err(e) => Ok(Step::Done(Done::unreadable(&e.into(), false, None))),
             Ok(Seen::Covered(stat)) if stat.kind == Kind::Dir => {
@@ -270,6 +274,12 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             Seen::Covered(stat) => stat,
             Seen::Special(special, ..) => return Ok(Step::Done(Done::skip(Reason::Special(special), false))),
         };
+        if record::is_linked(&stat)
+            && self.quiet.is_some_and(|q| !q.prove)
+            && !old.is_some_and(|old| old.is_linked())
+        {
+            self.newly_linked.store(true, Ordering::Relaxed);
+        }
         if is_dot_git(place.fd, name, Some((stat.dev, stat.ino))) {
             return Ok(Step::Done(Done::skip(Reason::Git, false)));
         }

@@ -35,7 +35,7 @@ use crate::{
     handle::{self, Names, Trust},
     repository,
     rules::Decision,
-    table::{self, Table, record::Record},
+    table::{self, Table, quiet::Quiet, record::Record},
     types::{DirIds, Ignored, Options, Outcome, ScanError, Sink, Skip, Stat, Xattrs},
 };
 use node::{Done, Node};
@@ -135,6 +135,8 @@ pub(crate) struct Ground<'o, S> {
     pub(crate) dropped: &'o HashSet<BString>,
     /// Paths were named: rules about size and kind do not hold for files.
     pub(crate) named: bool,
+    /// What a watcher vouches for.
+    pub(crate) quiet: Option<&'o Quiet>,
 }
 
 /// What one pass over the tree shares.
@@ -143,6 +145,9 @@ pub(crate) struct Walk<'t, 'o, S: Sink> {
     pub(crate) options: &'o Options<'o>,
     pub(crate) clock: &'o dyn Clock,
     named: bool,
+    pub(crate) quiet: Option<&'o Quiet>,
+    /// A file has another name that it had not: it may have been written to under that, unheard.
+    pub(crate) newly_linked: AtomicBool,
     table: Option<&'t table::Inner>,
     start: Start<'t>,
     /// The options that decisions in the table were made under are those of today.
@@ -190,7 +195,8 @@ pub(crate) fn policy(options: &Options<'_>) -> Digest {
 }
 
 /// Walks as often as is needed for a result that does not depend on who came first: once more if what a gitfile points to
-/// was entered before the gitfile was seen, and once more if the ignored files together are over their budget.
+/// was entered before the gitfile was seen, once more if the ignored files together are over their budget, and once more,
+/// whatever a watcher vouches for, if a file got another name.
 pub(crate) fn run<'t, S: Sink>(
     ground: &Ground<'_, S>,
     table: Option<&'t Table>,
@@ -199,10 +205,12 @@ pub(crate) fn run<'t, S: Sink>(
     let mut git_dirs = ground.git_dirs.clone();
     git_dirs.extend(repository::place_of_gitfile(&ground.root.join(".git"))?.map(|(place, _)| place));
     let mut dropped = HashSet::new();
+    let mut quiet = ground.quiet;
     loop {
-        let ground = Ground { git_dirs: &git_dirs, dropped: &dropped, ..*ground };
+        let ground = Ground { git_dirs: &git_dirs, dropped: &dropped, quiet, ..*ground };
         let walk = Walk::new(&ground, table.map(|t| &*t.0), start.clone());
         let workers = walk.work(ground.options.threads.max(1));
+        let linked = walk.newly_linked.load(Ordering::Relaxed);
         let mut pass = walk.gather(workers)?;
         // What a gitfile points to is most often inside of some `.git`, which nobody enters.
         let skips = &pass.outcome.skips;
@@ -214,11 +222,14 @@ pub(crate) fn run<'t, S: Sink>(
         let total: u64 = pass.ignored + pass.candidates.iter().map(|(_, size)| size).sum::<u64>();
         let room = ground.options.limits.ignored_total;
         let over = dropped.is_empty() && total > room;
-        if pass.outcome.unbounded || entered.is_empty() && !over {
+        if pass.outcome.unbounded || entered.is_empty() && !over && !linked {
             if let Some(update) = &mut pass.outcome.update {
                 update.old = table.map(|t| t.0.clone());
             }
             return Ok(pass);
+        }
+        if linked {
+            quiet = None;
         }
         git_dirs.extend(entered);
         if over {
@@ -249,6 +260,8 @@ impl<'t, 'o, S: Sink> Walk<'t, 'o, S> {
             options,
             clock: ground.clock,
             named: ground.named,
+            quiet: ground.quiet,
+            newly_linked: AtomicBool::new(false),
             table,
             policy_holds: table.is_some_and(|t| t.state.policy == policy(options)),
             root: ground.root,

@@ -1,6 +1,7 @@
 //! A directory that is being walked.
 
 use std::{
+    collections::BTreeSet,
     ffi::CStr,
     os::fd::OwnedFd,
     sync::{Arc, Mutex, OnceLock, atomic::AtomicU32},
@@ -119,6 +120,8 @@ pub(crate) struct Node<'t> {
     pub(crate) decided: bool,
     /// Anything below may have changed, says the watcher.
     pub(crate) loud: bool,
+    /// Nothing but these names may have changed, says the watcher.
+    pub(crate) heard: Option<Arc<BTreeSet<BString>>>,
     pub(crate) rules: OnceLock<DirRules>,
     /// Open while it may be needed and there are not too many.
     pub(crate) fd: Mutex<Option<Arc<OwnedFd>>>,
@@ -153,6 +156,16 @@ impl<'t> Node<'t> {
     pub(crate) fn old_entry(&self, slot: u32) -> Option<Entry<'t>> {
         let old = self.old(slot);
         self.record.filter(|_| old != NEW).map(|r| r.entry(old as usize))
+    }
+
+    /// What the system would say of a file or link of which the watcher heard nothing.
+    pub(crate) fn unheard(&self, entry: &Entry<'_>) -> Option<Stat> {
+        let heard = self.heard.as_ref()?;
+        let name = entry.name()?.to_bytes().as_bstr();
+        if heard.contains(name) {
+            return None;
+        }
+        entry.settled_stat(self.stat.dev)
     }
 
     /// The path from the root, put together by climbing.

@@ -310,7 +310,7 @@ fn many_rounds_of_random_edits() {
     }
 }
 
-fn edit(world: &World, dice: &mut Dice, round: usize) {
+pub fn edit(world: &World, dice: &mut Dice, round: usize) {
     let mut path = String::new();
     for _ in 0..=dice.roll(3) {
         path = format!(

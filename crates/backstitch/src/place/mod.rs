@@ -50,8 +50,7 @@ use crate::{
 /// Prefix of every temporary; the scan never captures such a name.
 pub const TEMPORARY: &str = ".backstitch-tmp-";
 
-const OPEN_DIR: OFlags =
-    OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const OPEN_DIR: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// The path is not what was expected: nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,9 +113,8 @@ const KEPT_HANDLES: usize = 24;
 impl Chain {
     /// Keeps what leads to `dir`; how much of it that is.
     fn keep(&mut self, dir: &BStr) -> usize {
-        let leads = |end: usize| {
-            dir.get(..end) == self.path.get(..end) && dir.get(end).is_none_or(|b| *b == b'/')
-        };
+        let leads =
+            |end: usize| dir.get(..end) == self.path.get(..end) && dir.get(end).is_none_or(|b| *b == b'/');
         let keep = self.steps.iter().take_while(|(end, _)| leads(*end)).count();
         self.steps.truncate(keep);
         self.path = dir.to_owned();

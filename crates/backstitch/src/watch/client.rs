@@ -7,14 +7,14 @@ use std::{
     time::Duration,
 };
 
-use backstitch_scan::{Noise, Quiet, Table};
+use backstitch_scan::{Heard, Noise, Quiet, Table};
 use bstr::{BString, ByteSlice};
 use serde_json::{Value, json};
 
 use super::{
     DISTRUSTED, ENDED, SOCKET,
     daemon::state,
-    wire::{self, Answer, Ask, Token},
+    wire::{self, Answer, Ask, Said, Token},
 };
 use crate::{
     error::{Code, Error, Result},
@@ -58,10 +58,7 @@ impl Watched {
 
 /// What the watcher says of a table's directories; `None` where there is none to ask. Without a
 /// [`Quiet`] everything is to be looked at.
-pub(crate) fn ask(
-    ws: &Workspace,
-    table: Option<&Table>,
-) -> Option<(Watched, Option<Quiet>)> {
+pub(crate) fn ask(ws: &Workspace, table: Option<&Table>) -> Option<(Watched, Option<Quiet>)> {
     // Other hosts write there too, and are not heard.
     let state = state(ws).filter(|_| !ws.settings().flag("shared_store"))?;
     if state.join(SOCKET).symlink_metadata().is_err() || state.join(DISTRUSTED).exists() {
@@ -74,10 +71,8 @@ pub(crate) fn ask(
     };
     // An answer about another life says nothing about this table.
     let same = since.is_some_and(|s| s.instance == token.instance && s.epoch < token.epoch);
-    let noise: Option<Vec<Noise>> = noise.filter(|_| same).and_then(|all| {
-        let one = |(p, below): (String, bool)| Some(Noise { path: paths::unescape(p.as_bytes())?, below });
-        all.into_iter().map(one).collect()
-    });
+    let noise: Option<Vec<Noise>> =
+        noise.filter(|_| same).and_then(|all| all.into_iter().map(Said::noise).collect());
     let proven_ms = before.and_then(|b| b.proven_ms);
     let fresh = proven_ms.is_some_and(|ms| (0..PROOF_MS).contains(&(record::now_ms() - ms)));
     let quiet = table.zip(noise).map(|(table, noise)| {
@@ -96,11 +91,15 @@ pub(crate) fn distrust(ws: &Workspace, watched: &Watched, changed: &[BString]) {
     else {
         return;
     };
+    let noise: Vec<Noise> = noise.into_iter().filter_map(Said::noise).collect();
     let said = |path: &BString| {
-        noise
-            .iter()
-            .filter_map(|(p, below)| Some((paths::unescape(p.as_bytes())?, *below)))
-            .any(|(p, below)| p == *path || below && paths::is_under(path.as_bstr(), p.as_bstr()))
+        let (dir, name) = paths::split(path.as_bstr());
+        noise.iter().any(|n| match &n.what {
+            _ if n.path == *path => true,
+            Heard::Names(names) => n.path == dir && names.contains(name),
+            Heard::All => n.path == dir,
+            Heard::Below => paths::is_under(path.as_bstr(), n.path.as_bstr()),
+        })
     };
     let missed: Vec<&BString> = changed.iter().filter(|p| !said(p)).collect();
     if missed.is_empty() || token.instance != watched.token.instance {

@@ -19,7 +19,7 @@ use rustix::{
 use super::{
     ENDED, SOCKET,
     noise::{Ears, End},
-    wire::{self, Answer, Ask},
+    wire::{self, Answer, Ask, Said},
 };
 use crate::{
     error::{Code, Error, Result},
@@ -128,7 +128,7 @@ impl Watcher {
                 self.look_at_mounts()?;
                 let sure = self.ears.catch_up()?;
                 let (token, noise) = self.ears.since(since.as_ref().filter(|_| sure));
-                Answer::Noise { token, noise }
+                Answer::Noise { token, noise: noise.map(|all| all.iter().map(Said::of).collect()) }
             }
             Ask::Status => Answer::Status {
                 pid: std::process::id(),

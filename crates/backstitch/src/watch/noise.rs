@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use backstitch_scan::Table;
+use backstitch_scan::{Heard, Noise, Table};
 use bstr::{BStr, BString, ByteSlice};
 use rustix::{
     fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags},
@@ -36,6 +36,32 @@ const MASK: WatchFlags = WatchFlags::CREATE
 /// More directories than this with noise: from then on anything may have happened.
 const NOISY_MAX: usize = 50_000;
 
+/// More names than this in one directory: anything in it may have changed.
+const NAMES_MAX: usize = 64;
+
+/// What happened in one directory, each with the epoch in which it last did.
+#[derive(Default)]
+struct Place {
+    last: u64,
+    /// Something that names nothing, or too much.
+    all: u64,
+    names: BTreeMap<BString, u64>,
+    /// Anything below may be other than it was: holds until everybody has looked.
+    below: bool,
+}
+
+impl Place {
+    fn what(&self, since: u64) -> Heard {
+        if self.below {
+            return Heard::Below;
+        }
+        if self.all > since {
+            return Heard::All;
+        }
+        Heard::Names(self.names.iter().filter(|(_, e)| **e > since).map(|(n, _)| n.clone()).collect())
+    }
+}
+
 /// Why watching cannot go on.
 #[derive(Debug)]
 pub(super) enum End {
@@ -43,6 +69,13 @@ pub(super) enum End {
     Gone,
     /// The system gives no more watches, or no queue.
     Limit(io::Error),
+}
+
+/// What one event says.
+enum Told<'a> {
+    Name(&'a BStr),
+    All,
+    Below,
 }
 
 /// The noise of one life.
@@ -56,8 +89,7 @@ pub(super) struct Ears {
     watches: BTreeMap<BString, i32>,
     /// Directories of the table that are not watched, with what is below them.
     deaf: BTreeSet<BString>,
-    /// The epoch in which something last happened there, and whether anything below may be other than it was.
-    noisy: BTreeMap<BString, (u64, bool)>,
+    noisy: BTreeMap<BString, Place>,
     instance: String,
     epoch: u64,
     /// The table was written since it was last read.
@@ -132,28 +164,34 @@ impl Ears {
     }
 
     /// Where something happened since, and the moment until which that holds.
-    pub fn since(&mut self, since: Option<&Token>) -> (Token, Option<Vec<(String, bool)>>) {
+    pub fn since(&mut self, since: Option<&Token>) -> (Token, Option<Vec<Noise>>) {
         let token = Token { instance: self.instance.clone(), epoch: self.epoch };
         self.epoch += 1;
         let known = since.filter(|t| t.instance == self.instance && t.epoch < token.epoch);
         let noise = known.filter(|_| self.noisy.len() + self.deaf.len() <= NOISY_MAX).map(|since| {
-            let noisy = self
-                .noisy
-                .iter()
-                .filter(|(_, (epoch, _))| *epoch > since.epoch)
-                .map(|(p, (_, below))| (p, *below));
+            let noisy = self.noisy.iter().filter(|(_, place)| place.last > since.epoch);
+            let noisy =
+                noisy.map(|(path, place)| Noise { path: path.clone(), what: place.what(since.epoch) });
             noisy
-                .chain(self.deaf.iter().map(|p| (p, true)))
-                .map(|(p, below)| (paths::escape(p), below))
+                .chain(self.deaf.iter().map(|path| Noise { path: path.clone(), what: Heard::Below }))
                 .collect()
         });
         (token, noise)
     }
 
-    fn note(&mut self, path: &BStr, below: bool) {
-        let at = self.noisy.entry(path.to_owned()).or_default();
-        // What once held for all below holds until everybody has looked.
-        *at = (self.epoch, at.1 || below);
+    fn note(&mut self, path: &BStr, what: Told<'_>) {
+        let place = self.noisy.entry(path.to_owned()).or_default();
+        place.last = self.epoch;
+        match what {
+            Told::Name(name) if place.names.len() < NAMES_MAX || place.names.contains_key(name) => {
+                place.names.insert(name.to_owned(), self.epoch);
+            }
+            Told::Name(_) | Told::All => {
+                place.all = self.epoch;
+                place.names.clear();
+            }
+            Told::Below => place.below = true,
+        }
     }
 
     /// Takes in what waits in the queue.
@@ -207,16 +245,16 @@ impl Ears {
                     return Err(End::Gone);
                 }
                 self.forget(dir.as_bstr());
-                self.note(dir.as_bstr(), true);
+                self.note(dir.as_bstr(), Told::Below);
                 continue;
             }
-            self.note(dir.as_bstr(), false);
+            self.note(dir.as_bstr(), name.map_or(Told::All, Told::Name));
             let moves = ReadFlags::CREATE | ReadFlags::DELETE | ReadFlags::MOVED_FROM | ReadFlags::MOVED_TO;
             if let Some(name) = name.filter(|_| flags.contains(ReadFlags::ISDIR) && flags.intersects(moves)) {
                 // Another directory stands at this path, or none.
                 let child = paths::join(dir.as_bstr(), name);
                 self.forget(child.as_bstr());
-                self.note(child.as_bstr(), true);
+                self.note(child.as_bstr(), Told::Below);
             }
         }
         Ok(())
@@ -260,7 +298,7 @@ impl Ears {
         let left: Vec<BString> = self.watches.keys().filter(|p| !wanted.contains(*p)).cloned().collect();
         for path in left {
             self.forget(path.as_bstr());
-            self.note(path.as_bstr(), true);
+            self.note(path.as_bstr(), Told::Below);
         }
         self.deaf.clear();
         for path in wanted {
@@ -272,7 +310,7 @@ impl Ears {
                 Ok(watch) => {
                     self.paths.entry(watch).or_default().push(path.clone());
                     self.watches.insert(path.clone(), watch);
-                    self.note(path.as_bstr(), false);
+                    self.note(path.as_bstr(), Told::All);
                 }
                 Err(e @ (Errno::NOSPC | Errno::NOMEM)) => return Err(End::Limit(e.into())),
                 Err(_) => {

@@ -11,9 +11,11 @@ use std::{
     time::Duration,
 };
 
+use backstitch_scan::{Heard, Noise};
 use serde::{Deserialize, Serialize};
 
 use super::SOCKET;
+use crate::paths;
 
 /// One line is at most this long; more noise than that is "anything".
 const LINE: u64 = 4 << 20;
@@ -40,13 +42,46 @@ pub(super) enum Ask {
     Stop,
 }
 
+/// Escaped path of a directory, and what of it: these escaped names, all of it, or all below too.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Said(String, What);
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum What {
+    Names(Vec<String>),
+    All,
+    Below,
+}
+
+impl Said {
+    pub fn of(noise: &Noise) -> Said {
+        let what = match &noise.what {
+            Heard::Names(names) => What::Names(names.iter().map(|n| paths::escape(n)).collect()),
+            Heard::All => What::All,
+            Heard::Below => What::Below,
+        };
+        Said(paths::escape(&noise.path), what)
+    }
+
+    pub fn noise(self) -> Option<Noise> {
+        let plain = |s: String| paths::unescape(s.as_bytes());
+        let what = match self.1 {
+            What::Names(names) => Heard::Names(names.into_iter().map(plain).collect::<Option<_>>()?),
+            What::All => Heard::All,
+            What::Below => Heard::Below,
+        };
+        Some(Noise { path: plain(self.0)?, what })
+    }
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Answer {
     Noise {
         token: Token,
-        /// Escaped paths of directories, and whether all below is meant; none: anything may have happened.
-        noise: Option<Vec<(String, bool)>>,
+        /// None: anything may have happened.
+        noise: Option<Vec<Said>>,
     },
     Status {
         pid: u32,
