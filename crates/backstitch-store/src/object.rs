@@ -1,6 +1,6 @@
 //! Trees and commits as bytes and back.
 
-use bstr::{BString, ByteSlice};
+use bstr::{BStr, BString, ByteSlice};
 
 use crate::{Error, Oid, hash};
 
@@ -157,28 +157,79 @@ pub fn tree_id(entries: &mut [TreeEntry]) -> Result<Oid, Error> {
     hash::object_id(Kind::Tree, &data)
 }
 
+/// One entry as it lies in a tree, with its bytes.
+struct RawEntry<'a> {
+    mode: u32,
+    name: &'a BStr,
+    oid: Oid,
+    bytes: &'a [u8],
+}
+
+/// Takes the first entry off a tree.
+fn split_entry<'a>(data: &mut &'a [u8]) -> Result<Option<RawEntry<'a>>, String> {
+    if data.is_empty() {
+        return Ok(None);
+    }
+    let space = data.find_byte(b' ').filter(|n| (1..=6).contains(n)).ok_or("a tree entry has no mode")?;
+    let mut mode = 0u32;
+    for &b in &data[..space] {
+        if !(b'0'..=b'7').contains(&b) {
+            return Err("a tree entry's mode is no number".into());
+        }
+        mode = mode << 3 | u32::from(b - b'0');
+    }
+    let rest = &data[space + 1..];
+    let end = rest.find_byte(0).filter(|&n| n > 0).ok_or("a tree entry has no name")?;
+    let oid =
+        rest.get(end + 1..end + 1 + hash::OID_LEN).and_then(hash::oid).ok_or("a tree entry is cut off")?;
+    let (bytes, left) = data.split_at(space + 1 + end + 1 + hash::OID_LEN);
+    *data = left;
+    Ok(Some(RawEntry { mode, name: rest[..end].as_bstr(), oid, bytes }))
+}
+
+impl RawEntry<'_> {
+    fn to_entry(&self) -> TreeEntry {
+        TreeEntry { mode: self.mode, name: self.name.into(), oid: self.oid }
+    }
+}
+
 /// Reads a tree; what is wrong with it as text.
 pub(crate) fn parse_tree(mut data: &[u8]) -> Result<Vec<TreeEntry>, String> {
     let mut entries = Vec::with_capacity(data.len() / 36 + 1);
-    while !data.is_empty() {
-        let space = data.find_byte(b' ').filter(|n| (1..=6).contains(n)).ok_or("a tree entry has no mode")?;
-        let mut mode = 0u32;
-        for &b in &data[..space] {
-            if !(b'0'..=b'7').contains(&b) {
-                return Err("a tree entry's mode is no number".into());
-            }
-            mode = mode << 3 | u32::from(b - b'0');
-        }
-        data = &data[space + 1..];
-        let end = data.find_byte(0).filter(|&n| n > 0).ok_or("a tree entry has no name")?;
-        let oid = data
-            .get(end + 1..end + 1 + hash::OID_LEN)
-            .and_then(hash::oid)
-            .ok_or("a tree entry is cut off")?;
-        entries.push(TreeEntry { mode, name: data[..end].into(), oid });
-        data = &data[end + 1 + hash::OID_LEN..];
+    while let Some(e) = split_entry(&mut data)? {
+        entries.push(e.to_entry());
     }
     Ok(entries)
+}
+
+/// The entries of two trees that do not stand in both, each in the order of its tree. What is the same in both costs no more
+/// than looking at it.
+pub(crate) fn parse_changes(mut a: &[u8], mut b: &[u8]) -> Result<(Vec<TreeEntry>, Vec<TreeEntry>), String> {
+    let (mut left, mut right) = (Vec::new(), Vec::new());
+    let (mut x, mut y) = (split_entry(&mut a)?, split_entry(&mut b)?);
+    loop {
+        match (&x, &y) {
+            (Some(p), Some(q)) if p.bytes == q.bytes => {
+                (x, y) = (split_entry(&mut a)?, split_entry(&mut b)?);
+            }
+            // In git's order only names of which one begins with the other may stand otherwise; what is then not found to be
+            // the same is told on both sides, which is true of it too.
+            (Some(p), q) if q.as_ref().is_none_or(|q| p.name <= q.name) => {
+                let same_name = q.as_ref().is_some_and(|q| p.name == q.name);
+                left.push(p.to_entry());
+                if same_name {
+                    right.extend(q.as_ref().map(RawEntry::to_entry));
+                    y = split_entry(&mut b)?;
+                }
+                x = split_entry(&mut a)?;
+            }
+            (_, Some(q)) => {
+                right.push(q.to_entry());
+                y = split_entry(&mut b)?;
+            }
+            (_, None) => return Ok((left, right)),
+        }
+    }
 }
 
 /// The bytes of a parentless commit.
@@ -203,4 +254,48 @@ pub(crate) fn parse_commit(data: &[u8]) -> Result<(Oid, BString), String> {
         .ok_or("a commit names no tree")?;
     let body = data.find(b"\n\n").ok_or("a commit has no message")?;
     Ok((tree, data[body + 2..].into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    type Entries = BTreeMap<String, (bool, u8)>;
+
+    fn tree(entries: &Entries) -> Vec<u8> {
+        let mut list: Vec<TreeEntry> = entries
+            .iter()
+            .map(|(name, (is_dir, id))| TreeEntry {
+                mode: if *is_dir { MODE_TREE } else { MODE_FILE },
+                name: name.as_str().into(),
+                oid: hash::object_id(Kind::Blob, &[*id]).unwrap(),
+            })
+            .collect();
+        sort_tree(&mut list).unwrap();
+        let mut out = Vec::new();
+        encode_tree(&list, &mut out);
+        out
+    }
+
+    proptest! {
+        /// What is told of two trees, without what is told of both alike, is exactly what differs.
+        #[test]
+        fn changes_of_trees(
+            a in prop::collection::btree_map("[a-c](\\.|-|[a-c]){0,2}", (any::<bool>(), 0u8..3), 0..12),
+            b in prop::collection::btree_map("[a-c](\\.|-|[a-c]){0,2}", (any::<bool>(), 0u8..3), 0..12),
+        ) {
+            let (x, y) = (tree(&a), tree(&b));
+            let (left, right) = parse_changes(&x, &y).unwrap();
+            let (all_x, all_y) = (parse_tree(&x).unwrap(), parse_tree(&y).unwrap());
+            let only = |these: &[TreeEntry], others: &[TreeEntry]| -> Vec<TreeEntry> {
+                these.iter().filter(|e| !others.contains(e)).cloned().collect()
+            };
+            prop_assert_eq!(only(&left, &right), only(&all_x, &all_y));
+            prop_assert_eq!(only(&right, &left), only(&all_y, &all_x));
+            prop_assert!(parse_changes(&x, &x).unwrap().0.is_empty());
+        }
+    }
 }

@@ -585,6 +585,13 @@ impl Odb {
         object::parse_tree(&data).map_err(|f| self.mistaken(oid, &format!("is no sound tree: {f}")))
     }
 
+    /// The entries of two trees that are not the same in both; now and then one that is, on both sides.
+    pub fn tree_changes(&self, a: &Oid, b: &Oid) -> Result<(Vec<TreeEntry>, Vec<TreeEntry>), Error> {
+        let (old, new) = (self.expect(a, Kind::Tree)?, self.expect(b, Kind::Tree)?);
+        // Whichever of them is unsound.
+        object::parse_changes(&old, &new).or_else(|_| Ok((self.tree(a)?, self.tree(b)?)))
+    }
+
     /// An object of any kind with git's header (`commit 234`, NUL) before its content: its SHA-1 is the object's id.
     pub fn serialized(&self, oid: &Oid) -> Result<Vec<u8>, Error> {
         let (kind, data) = self.read(oid)?;

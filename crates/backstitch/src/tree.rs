@@ -243,10 +243,28 @@ fn own_line(odb: &Odb, meta: Option<Oid>) -> Result<Option<Line>> {
 
 /// Children sorted by raw name. Hostile names and modes are an error: nothing of such a row is used.
 pub fn read_dir(odb: &Odb, dir: DirRef) -> Result<Vec<Entry>> {
-    let Some(tree) = dir.tree else { return Ok(Vec::new()) };
+    match dir.tree {
+        Some(tree) => entries(odb, dir, odb.tree(&tree)?),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// What is not the same in two directories, where that can be told without all of them.
+fn read_changes(odb: &Odb, a: DirRef, b: DirRef) -> Result<(Vec<Entry>, Vec<Entry>)> {
+    match (a.tree, b.tree) {
+        (Some(x), Some(y)) if a.meta.is_none() && b.meta.is_none() => {
+            let (left, right) = odb.tree_changes(&x, &y)?;
+            Ok((entries(odb, a, left)?, entries(odb, b, right)?))
+        }
+        _ => Ok((read_dir(odb, a)?, read_dir(odb, b)?)),
+    }
+}
+
+/// Entries of a directory's tree as what they stand for, sorted by raw name.
+fn entries(odb: &Odb, dir: DirRef, of: Vec<TreeEntry>) -> Result<Vec<Entry>> {
     let (mut lines, metas) = read_meta(odb, dir)?;
-    let mut out = Vec::new();
-    for e in odb.tree(&tree)? {
+    let mut out = Vec::with_capacity(of.len());
+    for e in of {
         let name: BString = match names::decode(&e.name) {
             Some(n) => n.into_owned().into(),
             None => {
@@ -298,6 +316,7 @@ pub fn read_dir(odb: &Odb, dir: DirRef) -> Result<Vec<Entry>> {
     }
     out.sort_by(|a, b| a.name.cmp(&b.name));
     if out.windows(2).any(|w| w[0].name == w[1].name) {
+        let tree = dir.tree.map(|t| t.to_string()).unwrap_or_default();
         return Err(damaged(format!("tree {tree} holds a name twice")));
     }
     Ok(out)
@@ -345,7 +364,7 @@ pub fn diff(odb: &Odb, a: DirRef, b: DirRef, visit: &mut Visit<'_>) -> Result<()
         if a == b {
             continue;
         }
-        let (left, right) = (read_dir(odb, a)?, read_dir(odb, b)?);
+        let (left, right) = read_changes(odb, a, b)?;
         let (mut l, mut r) = (left.iter().peekable(), right.iter().peekable());
         loop {
             let (x, y) = match (l.peek(), r.peek()) {

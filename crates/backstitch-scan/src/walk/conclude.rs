@@ -196,7 +196,7 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             decision: node.decision,
             xattrs: node.xattrs.clone(),
             same,
-            sum,
+            sum: Box::new(sum),
             sum_same: node.record.is_some_and(|r| r.sum() == sum),
         }
     }

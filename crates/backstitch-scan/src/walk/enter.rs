@@ -97,7 +97,16 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
         if let Some((id, record)) = self.quiet_child(&parent, slot) {
             let (stat, ids, sum) = (record.stat(), record.ids(), record.sum());
             self.take_quiet(w, (&parent, slot), (id, &sum))?;
-            let done = Done::Dir { stat, ids, id, decision, xattrs: None, same: true, sum, sum_same: true };
+            let done = Done::Dir {
+                stat,
+                ids,
+                id,
+                decision,
+                xattrs: None,
+                same: true,
+                sum: Box::new(sum),
+                sum_same: true,
+            };
             return self.deliver(w, parent, slot, done);
         }
         let timed = self.pace.is_wanted().then(|| self.clock.now_ns());
@@ -357,7 +366,7 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
                 decision: node.decision,
                 xattrs: None,
                 same: true,
-                sum: record.sum(),
+                sum: Box::new(record.sum()),
                 sum_same: true,
             };
             return match node.parent.take() {

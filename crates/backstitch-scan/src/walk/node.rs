@@ -60,7 +60,7 @@ pub(crate) enum Done {
         decision: Decision,
         xattrs: Option<Box<Xattrs>>,
         same: bool,
-        sum: Sum,
+        sum: Box<Sum>,
         /// The sum is the one that the table has.
         sum_same: bool,
     },
