@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         context::run_hook(&hook);
         return ExitCode::SUCCESS;
     }
+    open_more_files();
     // An agent takes every other exit code for a reason not to run its tool.
     let is_hook = words.get(1).is_some_and(|w| w == "hook");
     let code = match table::Cli::try_parse_from(&words) {
@@ -39,4 +40,15 @@ fn main() -> ExitCode {
         Err(error) => context::run_alone(&error, &words).unwrap_or_else(|| problem::usage(&error, &words)),
     };
     ExitCode::from(if is_hook { 0 } else { code })
+}
+
+/// A restore of many files holds as many open as it may.
+fn open_more_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    const ENOUGH: u64 = 16_384;
+    let limit = getrlimit(Resource::Nofile);
+    let current = limit.maximum.unwrap_or(ENOUGH).min(ENOUGH);
+    if limit.current.is_some_and(|now| now < current) {
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(current), maximum: limit.maximum });
+    }
 }

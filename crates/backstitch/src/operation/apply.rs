@@ -152,10 +152,10 @@ fn tighten(place: &mut Place, items: &[Item], loosen: &[(BString, u32)]) -> Resu
 }
 
 /// So many contents are made at a time before they are synced together and get their names: each is an open file, of which
-/// a process may have 1,024, or fewer.
+/// a process may have 1,024, or fewer. Each sync waits for the disk, so the more the better.
 fn batch_size() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1024);
-    usize::try_from(limit / 4).unwrap_or(usize::MAX).clamp(8, 256)
+    usize::try_from(limit / 4).unwrap_or(usize::MAX).clamp(8, 4096)
 }
 
 /// Files and links: contents first, then deletions, each directory by one thread at a time. A content is durable before it
