@@ -8,6 +8,7 @@ mod bench;
 mod campaign;
 mod fuzz;
 mod licences;
+mod package;
 mod pi;
 mod power;
 mod seeds;
@@ -33,6 +34,7 @@ const TASKS: &[(&Command, Task)] = &[
     (&power::COMMAND, power::run),
     (&fuzz::COMMAND, fuzz::run),
     (&bench::COMMAND, bench::run),
+    (&package::COMMAND, package::run),
 ];
 
 fn main() -> ExitCode {

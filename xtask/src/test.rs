@@ -10,7 +10,7 @@ use backstitch_testkit::{privilege::has_program, skip};
 use crate::{
     Result,
     args::{Command, Opt, Parsed},
-    campaign, fuzz, licences, pi, power, seeds, tools,
+    campaign, fuzz, licences, package, pi, power, seeds, tools,
 };
 
 /// The table entry.
@@ -92,6 +92,8 @@ pub fn run(options: &Parsed) -> Result<bool> {
         .step("cargo clippy", |_| plain(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
     count.step("cargo build", |_| plain(&["build", "--workspace", "--bins"]));
     let nextest = has_program("cargo-nextest");
+    // First, since the book's program in TypeScript runs on the Node that this installs.
+    let pi = pi::ready(!options.has("--no-setup"));
     seeds::forget()?;
     count.step(if nextest { "cargo nextest run" } else { "cargo test" }, |count| {
         let args: &[&str] = if nextest {
@@ -118,7 +120,7 @@ pub fn run(options: &Parsed) -> Result<bool> {
     if nextest {
         // The same answers with a watcher for every workspace; how a watcher lies or dies is tested on its own.
         count.step("command line with watchers", |count| {
-            let not = "not (test(/^watch::/) | test(the_examples_of_the_reference))";
+            let not = "not (test(/^watch::/) | test(/^book::/) | test(the_examples_of_the_reference))";
             let mut command = tools::cargo([
                 "nextest",
                 "run",
@@ -137,7 +139,7 @@ pub fn run(options: &Parsed) -> Result<bool> {
             tests(count, command)
         });
     }
-    match pi::ready(!options.has("--no-setup")) {
+    match &pi {
         Ok(ready) => {
             count.step("pi extension: types", |_| check(ready.types()?));
             count.step("pi extension: tests", |count| tests(count, ready.tests()?));
@@ -168,6 +170,16 @@ pub fn run(options: &Parsed) -> Result<bool> {
         println!("{} packages, all under licences of deny.toml", licences::check()?);
         Ok(())
     });
+    let packages = package::Made::new(&tools::target()?.join("debug/backstitch"));
+    match (&packages, has_program("npm")) {
+        (Err(error), _) => count.fail("packages", &error.to_string()),
+        (_, false) => count.skip("packages for npm", "npm is not here"),
+        (Ok(made), true) => count.step("packages for npm", |_| made.npm().map(drop)),
+    }
+    match (&packages, package::deb_tools()) {
+        (Ok(made), true) => count.step("Debian package", |_| made.deb().map(drop)),
+        _ => count.skip("Debian package", "cargo-deb or dpkg-deb is not here"),
+    }
     match tools::cargo_deny(full) {
         Ok(program) => count.step("cargo deny", |_| {
             let args =

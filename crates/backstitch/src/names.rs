@@ -84,6 +84,10 @@ fn describe(c: &Checkpoint) -> String {
 }
 
 fn none(name: &str) -> Error {
+    if parse_time(name, 0).is_some() {
+        return Error::new(Code::NoSuchCheckpoint, format!("no checkpoint is as old as {name:?}"))
+            .hint("`backstitch list` shows every checkpoint with its age");
+    }
     Error::new(Code::NoSuchCheckpoint, format!("no checkpoint is named {name:?}"))
         .hint("`backstitch list --all` shows every checkpoint")
 }

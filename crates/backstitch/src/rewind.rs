@@ -384,7 +384,7 @@ pub(crate) fn refuse_open(rows: &Rows, own: Option<&str>) -> Result<()> {
     }
     match open.iter().find(|(_, of)| of.iter().any(|b| now - b.created_ms < LIVE_MS)) {
         Some((id, _)) => Err(Error::new(Code::Busy, format!("session {id:?} has a tool window open"))
-            .hint("wait until its tool has ended, or say --force")),
+            .hint(format!("wait until its tool has ended, or say --force; where the agent is gone, `backstitch session end {id}`"))),
         None => Ok(()),
     }
 }

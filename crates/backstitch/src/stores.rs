@@ -28,6 +28,11 @@ impl Workspace {
     /// `no-such-store`, `wrong-workspace` where the old folder is still there or this one has rows of its own.
     pub fn relink(&mut self, old: &Path) -> Result<()> {
         let old = std::path::absolute(old).map_err(|e| Error::io(old, e))?;
+        // The folder may be gone; what stood above it mostly is not. Stores are called by real paths.
+        let old = match (old.parent().map(Path::canonicalize), old.file_name()) {
+            (Some(Ok(above)), Some(name)) => above.join(name),
+            _ => old,
+        };
         let real = old.canonicalize();
         let base = &self.surroundings().store_base;
         let dir = base.join("stores").join(store_name(&old));

@@ -1,5 +1,6 @@
 // The one `backstitch serve` child of this pi process: started when first needed, started again when it died.
 import { type ChildProcess, spawn } from "node:child_process";
+import { program } from "./binary.ts";
 import { Connection, EngineError } from "./rpc.ts";
 
 /** Time limits in milliseconds. The engine has its own, shorter ones; these end waiting for an engine that hangs. */
@@ -60,7 +61,7 @@ export class Engine {
     const { binary, cwd, version, opened } = this.#options;
     // The child acts for the person at this terminal; what the agent's shell may do is told by the shell's own environment.
     const { PI_CODING_AGENT: _, AI_AGENT: __, ...env } = process.env;
-    const child = spawn(binary, ["serve"], { cwd, env, stdio: ["pipe", "pipe", "ignore"] });
+    const child = spawn(program(binary), ["serve"], { cwd, env, stdio: ["pipe", "pipe", "ignore"] });
     this.#child = child;
     const connection = new Connection(child.stdout, child.stdin, () => {});
     // Who says no more is of no more use.

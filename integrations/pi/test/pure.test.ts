@@ -1,11 +1,12 @@
 // The parts that need neither pi nor an engine.
 import assert from "node:assert/strict";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { PassThrough } from "node:stream";
 import { test } from "node:test";
 import type { SessionEntry } from "@earendil-works/pi-coding-agent";
+import { program } from "../src/binary.ts";
 import { boundCompaction } from "../src/compaction.ts";
 import { changedSince, notice, OPERATION, prompts, RECORD, records, sessionIdOf, textOf, turnKey } from "../src/conversation.ts";
 import { DoublePress, isEscape } from "../src/gesture.ts";
@@ -27,6 +28,23 @@ const item = (action: string, path: string, reason: string | null = null): Item 
 const plan = (...items: Item[]): Plan => ({ operation: null, plan: "d", target: null, items, partial: false });
 const row = (rest: Partial<Row>): Row =>
   ({ id: "r", kind: "prompt", turn: 1, entry: null, restorable: true, state: "complete", ...rest }) as Row;
+
+test("the program is the one that was named, else the one on the path, else that of the npm package", () => {
+  const dir = mkdtempSync(join(tmpdir(), "backstitch-path-"));
+  try {
+    const packaged = () => "/packaged";
+    assert.equal(program("backstitch", dir, packaged), "/packaged");
+    assert.equal(program("backstitch", dir, () => undefined), "backstitch", "it is told as missing");
+    assert.equal(program("/else/where", dir, packaged), "/else/where");
+    assert.equal(program("another", dir, packaged), "another");
+    writeFileSync(join(dir, "backstitch"), "");
+    assert.equal(program("backstitch", dir, packaged), "/packaged", "not executable");
+    chmodSync(join(dir, "backstitch"), 0o755);
+    assert.equal(program("backstitch", `/nowhere:${dir}`, packaged), "backstitch");
+  } finally {
+    rmSync(dir, { recursive: true });
+  }
+});
 
 test("s2_14 tool paths are read as pi reads them", () => {
   const cases: [string, string][] = [

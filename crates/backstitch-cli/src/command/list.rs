@@ -91,8 +91,20 @@ pub fn run(cx: &Context, a: &List) -> Result<u8> {
         cx.ui.listing("checkpoints", list, rest)?;
     } else {
         let ids = ShortIds::of(&rows);
-        let table: Vec<Vec<Cell>> =
-            chosen.iter().map(|c| line(cx, &ids, c, broken.get(c.record.id.as_str()), &left)).collect();
+        // Whose a row is, where that is a question.
+        let several =
+            chosen.iter().filter_map(|c| c.record.session.as_deref()).collect::<HashSet<_>>().len() > 1;
+        let table: Vec<Vec<Cell>> = chosen
+            .iter()
+            .map(|c| {
+                let mut cells = line(cx, &ids, c, broken.get(c.record.id.as_str()), &left);
+                if several {
+                    let session = c.record.session.as_deref().unwrap_or_default();
+                    cells.insert(2, Cell::styled(text::cut(&text::tame(session), 16), style::DIM));
+                }
+                cells
+            })
+            .collect();
         cx.ui.print(text::columns(&table, cx.ui.width(), cx.ui.colour))?;
         cx.ui.finish()?;
         let unfit = chosen.iter().filter(|c| broken.contains_key(c.record.id.as_str())).count() as u64;

@@ -186,9 +186,17 @@ pub fn headline(out: &Outcome) -> String {
     let parts: Vec<String> = Action::ALL
         .iter()
         .filter(|a| a.changes() && count(**a) > 0)
-        .map(|a| match out.dry_run {
-            true => format!("{} to {}", count(*a), noun(*a)),
-            false => format!("{} {}", count(*a), verb(*a, false)),
+        .map(|a| match (count(*a), a) {
+            (n, Action::Mkdir | Action::Rmdir) => {
+                let folders = text::count(n as u64, "folder");
+                match (out.dry_run, a) {
+                    (true, a) => format!("{folders} to {}", noun(*a)),
+                    (false, Action::Mkdir) => format!("{folders} created"),
+                    (false, _) => format!("{folders} removed"),
+                }
+            }
+            (n, a) if out.dry_run => format!("{n} to {}", noun(*a)),
+            (n, a) => format!("{n} {}", verb(*a, false)),
         })
         .collect();
     let moved = match (out.rows.len(), out.rows_back) {
@@ -318,8 +326,8 @@ fn clashes(ui: &Ui, i: &Item) -> Result<()> {
 fn noun(a: Action) -> &'static str {
     match a {
         Action::Mode => "change the mode of",
-        Action::Mkdir => "create as folders",
-        Action::Rmdir => "remove as folders",
+        Action::Mkdir => "create",
+        Action::Rmdir => "remove",
         a => a.as_str(),
     }
 }

@@ -4,8 +4,9 @@ use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 
 use backstitch::{
     error::{Code, Error, Result},
+    record::Kind,
     rewind::Options,
-    workspace::Workspace,
+    workspace::{Rows, Workspace},
 };
 
 use super::restore;
@@ -75,7 +76,23 @@ pub fn run(cx: &Context, a: Rewind, reach: Reach) -> Result<u8> {
     }
     let out = step(&options)?;
     cx.progress.stop();
-    restore::finish(&cx.ui, &out, "undo")
+    let code = restore::finish(&cx.ui, &out, "undo")?;
+    if !out.items.iter().any(|i| i.action.changes())
+        && let Some(turn) = cut_short(&cx.rows(&ws)?, options.session.as_deref())
+    {
+        cx.ui.note(format!(
+            "Turn {turn} has not ended, and nothing was recorded since it began to change files. If its agent is gone, \
+             `backstitch checkpoint` looks at what it left; then ask again."
+        ));
+    }
+    Ok(code)
+}
+
+/// The turn of a session whose last tool began as the last thing that was recorded: what it changed is in no row yet.
+fn cut_short(rows: &Rows, session: Option<&str>) -> Option<u64> {
+    let r = &rows.newest()?.record;
+    let begun = r.kind == Kind::Prompt || r.kind == Kind::Tool && r.phase.as_deref() == Some("before");
+    r.turn.filter(|_| begun && r.session.as_deref() == session)
 }
 
 /// `SESSION/turn:N` names the session as well.

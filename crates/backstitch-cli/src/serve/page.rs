@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use backstitch::error::Code;
+use clap::CommandFactory;
 use serde_json::{Value, json};
 
 use super::{
@@ -101,8 +102,16 @@ fn section(m: &Method, examples: &Value, out: &mut String) {
         let result = serde_json::to_string_pretty(&e["result"]).unwrap_or_default();
         let _ = write!(out, "\n```json\n{request}\n```\n\nResult:\n\n```json\n{result}\n```\n");
     } else {
-        let anchor = command.replace(' ', "-");
-        let _ = write!(out, "\nResult: that of [`{command}`](commands.md#{anchor}).\n");
+        let hidden = crate::table::Cli::command()
+            .find_subcommand(command.split(' ').next().unwrap_or_default())
+            .is_some_and(clap::Command::is_hide_set);
+        let _ = match hidden {
+            true => write!(out, "\nResult: that of `{command}`.\n"),
+            false => {
+                let anchor = command.replace(' ', "-");
+                write!(out, "\nResult: that of [`{command}`](commands.md#{anchor}).\n")
+            }
+        };
     }
 }
 

@@ -5,6 +5,7 @@ mod afternoon;
 mod agents;
 mod bisect;
 mod blame;
+mod book;
 mod browser;
 mod checkpoint;
 mod configuration;

@@ -3,6 +3,7 @@
 
 mod back_to;
 mod blame;
+mod book;
 mod cases_k1;
 mod cases_k10;
 mod cases_k11;

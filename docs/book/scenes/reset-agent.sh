@@ -1,0 +1,3 @@
+# The agent of that repository.
+
+agent s1 'make the tests pass' 'git reset -q --hard HEAD~1; git stash drop -q; git clean -q -fd'
