@@ -20,7 +20,7 @@ pub use self::{
     keep::{Forget, Prune, Purge},
     operation::{Change, Operations, Restore, Rewind, Walk},
     program::{Completions, Hook, Install, Man, Reference, Web},
-    row::{Blame, Cat, Checkpoint, Diff, Export, Label, List, Log, Named, Several},
+    row::{Blame, Cat, Checkpoint, Diff, Export, Files, Label, List, Log, Named, Several},
     session::{
         Bisect, Capture, Fork, Session, SessionDelete, SessionName, Tool, ToolCall, Turn, TurnBegin,
         TurnBind, TurnEnd,
@@ -135,6 +135,8 @@ pub enum Command {
     ///
     /// Without names: the newest checkpoint against the folder, files created since included. Renames are found.
     Diff(Diff),
+    /// List what a checkpoint holds in a folder, and what it left out there.
+    Files(Files),
     /// Print a file as a checkpoint holds it.
     Cat(Cat),
     /// List the checkpoints that changed a path, newest first, with who changed it. Renames are followed.

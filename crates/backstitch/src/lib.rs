@@ -64,6 +64,7 @@ pub mod forget;
 mod fuzz;
 pub mod git;
 pub mod health;
+pub mod held;
 pub mod history;
 pub mod hunks;
 mod live;

@@ -8,12 +8,14 @@ use crate::{
     blame::Blame,
     diff::{Change, Diff},
     git::{self, put::Move},
+    held::{Folder, Held},
     history::By,
     hunks::Hunk,
     merge::{Clash, Lines},
     operation::{Operation, Outcome},
     paths::{self, JsonPath},
     record::{Checkpoint, Kind, rfc3339},
+    tree::Node,
     workspace::Workspace,
 };
 
@@ -24,6 +26,32 @@ pub fn put_path(m: &mut Map<String, Value>, key: &str, path: &bstr::BStr) {
     if let Some(b) = p.path_base64 {
         m.insert(format!("{key}_base64"), b.into());
     }
+}
+
+/// What a row holds in a folder.
+pub fn folder(c: &Checkpoint, f: &Folder) -> Value {
+    let entry = |e: &Held| {
+        let mut m = Map::new();
+        put_path(&mut m, "path", e.path.as_bstr());
+        let kind = match e.node {
+            Node::File { .. } => "file",
+            Node::Link { .. } => "link",
+            Node::Dir { .. } => "directory",
+        };
+        m.insert("type".to_owned(), kind.into());
+        m.insert("mode".to_owned(), e.node.mode().map(|m| format!("{m:04o}")).into());
+        m.insert("bytes".to_owned(), e.bytes.into());
+        if let Some(t) = &e.target {
+            put_path(&mut m, "target", t.as_bstr());
+        }
+        Value::Object(m)
+    };
+    let mut m = Map::new();
+    m.insert("checkpoint".to_owned(), c.record.id.clone().into());
+    put_path(&mut m, "path", f.path.as_bstr());
+    m.insert("entries".to_owned(), f.entries.iter().map(entry).collect());
+    m.insert("not_covered".to_owned(), json!(f.skips));
+    Value::Object(m)
 }
 
 /// A checkpoint. `skipped` holds the first of what was left out; `show` gives all.

@@ -161,6 +161,9 @@ fn stat(ui: &Ui, changes: &[Change]) -> String {
     }
     let (added, removed) =
         changes.iter().fold((0, 0), |(a, r), c| (a + c.added.unwrap_or(0), r + c.removed.unwrap_or(0)));
+    if changes.is_empty() {
+        return total(changes) + "\n";
+    }
     out + &format!("{}; {} added, {} removed\n", total(changes), text::count(added, "line"), removed)
 }
 

@@ -11,6 +11,7 @@ mod flight;
 mod forget;
 mod gc;
 mod health;
+mod held;
 mod hunks;
 mod list;
 mod operations;
@@ -64,6 +65,7 @@ pub fn run(cx: &Context, command: Command) -> Result<u8> {
         Command::List(a) => list::run(cx, &a),
         Command::Show(a) => show::run(cx, &a),
         Command::Diff(a) => diff::run(cx, &a),
+        Command::Files(a) => held::run(cx, &a),
         Command::Cat(a) => files::cat(cx, &a),
         Command::Log(a) => files::log(cx, &a),
         Command::Blame(a) => files::blame(cx, &a),

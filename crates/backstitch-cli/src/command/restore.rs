@@ -269,7 +269,10 @@ pub fn tell(ui: &Ui, out: &Outcome, back: &str) -> Result<()> {
             ui.note(format!("take it back: backstitch {back}"));
         }
     }
-    if out.dry_run && (!changing.is_empty() || !out.rows.is_empty() || !out.git_names().is_empty()) {
+    if out.dry_run
+        && !back.is_empty()
+        && (!changing.is_empty() || !out.rows.is_empty() || !out.git_names().is_empty())
+    {
         ui.note("carry it out: the same command with --plan and this plan in place of --dry-run");
     }
     if out.partial {

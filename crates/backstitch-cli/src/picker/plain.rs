@@ -183,7 +183,7 @@ impl Plain<'_> {
                 _ => "changed",
             };
             let lines = match (c.added, c.removed) {
-                (Some(a), Some(r)) => format!(", {a} lines added, {r} removed"),
+                (Some(a), Some(r)) => format!(", {} added, {r} removed", text::count(a, "line")),
                 _ => String::new(),
             };
             self.line(format!("{word}: {}{lines}", text::name(&c.path)))?;

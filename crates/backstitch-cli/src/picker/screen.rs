@@ -84,6 +84,8 @@ struct Screen<'a> {
     busy: Arc<AtomicBool>,
 }
 
+/// Keys that wait are not drawn one by one for so long.
+const TOGETHER: Duration = Duration::from_millis(100);
 /// How long whoever is at work is given to stop.
 const LEAVE: Duration = Duration::from_millis(200);
 
@@ -182,6 +184,7 @@ impl Screen<'_> {
 
     fn go(&mut self, m: &mut Model) -> Result<()> {
         self.draw(m, None)?;
+        let (mut drawn, mut stale) = (Instant::now(), false);
         loop {
             self.interrupted()?;
             let key = match (self.next_key(Duration::ZERO)?, m.idle()) {
@@ -194,10 +197,11 @@ impl Screen<'_> {
                 }
                 (None, None) => self.next_key(SLICE)?,
             };
-            if key.is_none() && area() == self.area {
+            if key.is_none() && area() == self.area && !stale {
                 continue;
             }
             let mut next = key.and_then(|k| m.key(k));
+            let calm = next.is_none();
             while let Some(effect) = next {
                 if matches!(effect, Effect::Quit) {
                     return Ok(());
@@ -209,7 +213,13 @@ impl Screen<'_> {
                     self.forget_keys()?;
                 }
             }
-            self.draw(m, None)?;
+            // Keys that came faster than they can be shown are shown together.
+            let more = calm && (!self.ahead.is_empty() || event::poll(Duration::ZERO).unwrap_or(false));
+            stale = more && drawn.elapsed() < TOGETHER;
+            if !stale {
+                self.draw(m, None)?;
+                drawn = Instant::now();
+            }
         }
     }
 

@@ -262,11 +262,18 @@ impl View<'_> {
         let total = look.changes.len() + look.not_covered.len();
         let first = window(chosen.unwrap_or(0), total, room);
         let fits = if total > room && chosen.is_none() { room.saturating_sub(1) } else { room };
-        let changes = look.changes.iter().enumerate().map(|(n, c)| self.change(c, look, chosen == Some(n)));
-        let unknown = look.not_covered.iter().map(|(p, why)| {
-            t.line(Tone::Warning, format!("  ? {}  (not covered: {})", text::name(p), text::tame(why)))
-        });
-        let mut out: Vec<Line<'static>> = changes.chain(unknown).skip(first).take(fits).collect();
+        // Only what is shown is made: there may be many.
+        let line = |n: usize| match (
+            look.changes.get(n),
+            look.not_covered.get(n.wrapping_sub(look.changes.len())),
+        ) {
+            (Some(c), _) => self.change(c, look, chosen == Some(n)),
+            (None, Some((p, why))) => {
+                t.line(Tone::Warning, format!("  ? {}  (not covered: {})", text::name(p), text::tame(why)))
+            }
+            (None, None) => Line::default(),
+        };
+        let mut out: Vec<Line<'static>> = (first..total).take(fits).map(line).collect();
         if total > room && chosen.is_none() {
             out.push(t.line(Tone::Dim, format!("  and {} more", total - fits)));
         }

@@ -37,6 +37,7 @@ const READING: &[&str] = &[
     "list",
     "show",
     "diff",
+    "files",
     "cat",
     "log",
     "blame",

@@ -139,8 +139,22 @@ pub struct Diff {
 #[derive(Args, Debug)]
 pub struct Cat {
     /// The checkpoint, a colon, and the path, relative to the workspace (`./x`: relative to the current folder).
-    #[arg(value_name = "CHECKPOINT:PATH")]
+    #[arg(value_name = "CHECKPOINT:PATH", value_hint = ValueHint::AnyPath)]
     pub what: OsString,
+}
+
+/// `files`
+#[derive(Args, Debug)]
+pub struct Files {
+    /// The checkpoint.
+    #[arg(value_name = "CHECKPOINT")]
+    pub checkpoint: OsString,
+    /// The folder, relative to the current folder [default: the workspace].
+    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub path: Option<OsString>,
+    /// With all that is below it.
+    #[arg(short, long)]
+    pub recursive: bool,
 }
 
 /// `log`

@@ -24,6 +24,8 @@ const METHODS: &[&str] = &[
     "list",
     "show",
     "diff",
+    "files",
+    "cat",
     "operations",
     "session/list",
     "session/show",

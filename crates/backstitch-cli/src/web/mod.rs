@@ -1,48 +1,50 @@
 //! `backstitch ui`: a page on this machine, for reviewing what agents did.
 //!
-//! [`guard`] decides who may ask (a token nobody can guess, and only this host's own page), [`calls`] answers with the methods
-//! of `backstitch serve`, [`page`] is the one document. What changes the folder is planned first and applied by its digest.
+//! [`http`] reads requests and bounds what a stranger can send, [`guard`] decides who may ask (a token nobody can guess, and only
+//! this host's own page), [`calls`] answers with the methods of `backstitch serve`, [`page`] is the one document. What changes the
+//! folder is planned first and applied by its digest.
 
 mod calls;
 mod guard;
+mod http;
 mod page;
 
 use std::{
-    io::Read,
-    net::{Ipv4Addr, SocketAddr},
+    net::{Ipv4Addr, SocketAddr, TcpListener},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use backstitch::error::{Code, Error, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
-use tiny_http::{Header, Method, Request, Response, Server};
 
 use self::{
     calls::Calls,
     guard::{Guard, Refused},
+    http::{Bad, Connection, Head},
 };
 use crate::{context::Context, table};
 
-/// Requests that are answered at the same time.
-const WORKERS: usize = 4;
-/// The longest body of a request, in bytes.
-const LONGEST: u64 = 1 << 20;
+/// Connections at the same time. More wait in the system's queue.
+const MOST: usize = 64;
 /// How often signals are looked at.
-const SLICE: Duration = Duration::from_millis(100);
+const SLICE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// Serves until a signal arrives.
 pub fn run(cx: &Context, a: &table::Web) -> Result<u8> {
     let calls = Calls::new(cx)?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, a.port.unwrap_or(0)));
-    let server = Server::http(address).map_err(|e| {
+    let failed = |e: std::io::Error| {
         Error::new(Code::Io, format!("{address} cannot be listened to: {e}"))
             .hint("name another port with --port, or leave it out")
-    })?;
-    let port = server.server_addr().to_ip().map_or(0, |a| a.port());
+    };
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    let port = listener.local_addr().map_err(failed)?.port();
     let guard = Guard::new(port)?;
     let url = guard.url();
     if cx.ui.json {
@@ -52,22 +54,30 @@ pub fn run(cx: &Context, a: &table::Web) -> Result<u8> {
         cx.ui.note("Open this address in a browser of this machine. Who knows it may change the folder. Ctrl-C ends it.");
     }
     cx.ui.finish()?;
-    let (ended, all) = (AtomicBool::new(false), Arc::new((guard, calls)));
+    let ended = Arc::clone(&cx.interrupt);
+    let open = AtomicUsize::new(0);
     std::thread::scope(|scope| {
-        for _ in 0..WORKERS {
-            scope.spawn(|| {
-                while !ended.load(Ordering::Relaxed) {
-                    // A connection that broke is nobody's concern but its owner's.
-                    let Ok(request) = server.recv() else { continue };
-                    answer(&all.0, &all.1, request);
-                }
-            });
+        while !ended.load(Ordering::Relaxed) {
+            if open.load(Ordering::Relaxed) >= MOST {
+                std::thread::sleep(Duration::from_millis(20));
+                continue;
+            }
+            // A connection that broke is nobody's concern but its owner's.
+            let Ok((stream, _)) = listener.accept() else {
+                let _ = poll(&mut [PollFd::new(&listener, PollFlags::IN)], Some(&SLICE));
+                continue;
+            };
+            let Ok(connection) = Connection::new(stream, &ended) else { continue };
+            open.fetch_add(1, Ordering::Relaxed);
+            let (guard, calls, open) = (&guard, &calls, &open);
+            let work = move || {
+                serve(guard, calls, connection);
+                open.fetch_sub(1, Ordering::Relaxed);
+            };
+            if std::thread::Builder::new().name("page".to_owned()).spawn_scoped(scope, work).is_err() {
+                open.fetch_sub(1, Ordering::Relaxed);
+            }
         }
-        while !cx.interrupt.load(Ordering::Relaxed) {
-            std::thread::sleep(SLICE);
-        }
-        ended.store(true, Ordering::Relaxed);
-        (0..WORKERS).for_each(|_| server.unblock());
     });
     Ok(0)
 }
@@ -82,70 +92,71 @@ const HEADERS: &[(&str, &str)] = &[
     ("X-Frame-Options", "DENY"),
 ];
 
-fn respond(request: Request, status: u16, kind: &str, policy: &str, body: Vec<u8>) {
-    let mut response = Response::from_data(body).with_status_code(status);
-    let own = [("Content-Type", kind), ("Content-Security-Policy", policy)];
-    for (name, value) in HEADERS.iter().copied().chain(own) {
-        if let Ok(h) = Header::from_bytes(name, value) {
-            response.add_header(h);
-        }
-    }
-    // Who does not wait for the answer does not get it.
-    let _ = request.respond(response);
+/// An answer: status, kind of content, policy, content.
+type Answer = (u16, &'static str, String, Vec<u8>);
+
+fn json_answer(status: u16, value: &Value) -> Answer {
+    (status, "application/json", page::NOTHING.to_owned(), value.to_string().into_bytes())
 }
 
-fn respond_json(request: Request, status: u16, value: &Value) {
-    respond(request, status, "application/json", page::NOTHING, value.to_string().into_bytes());
-}
-
-fn answer(guard: &Guard, calls: &Calls, mut request: Request) {
-    let header = |name: &'static str| {
-        let mut all = request.headers().iter().filter(|h| h.field.equiv(name)).map(|h| h.value.as_str());
-        let first = all.next();
-        // Said twice, it is not clear what holds.
-        if all.next().is_some() { Some("") } else { first }
+fn serve(guard: &Guard, calls: &Calls, mut connection: Connection<'_>) {
+    let answer = match connection.head() {
+        Ok(head) => answer(guard, calls, &mut connection, &head),
+        Err(bad) => refused(bad),
     };
-    let url = request.url().to_owned();
-    let (path, query) = url.split_once('?').unwrap_or((&url, ""));
+    let Some((status, kind, policy, body)) = answer else { return };
+    let own = [("Content-Type", kind), ("Content-Security-Policy", policy.as_str())];
+    let headers: Vec<(&str, &str)> = HEADERS.iter().copied().chain(own).collect();
+    connection.answer(status, &headers, &body);
+}
+
+/// What is no request is told so, where somebody is there to be told.
+fn refused(Bad(status): Bad) -> Option<Answer> {
+    let status = status?;
+    let why = match status {
+        408 => "the request did not come to its end in time",
+        411 => "the body's length is not said",
+        413 => "the body is too long",
+        431 => "the head is too long",
+        _ => "this is no request",
+    };
+    Some(json_answer(status, &refusal("usage", why)))
+}
+
+/// Who may not ask is refused before anything else of the request is read.
+fn answer(guard: &Guard, calls: &Calls, connection: &mut Connection<'_>, head: &Head) -> Option<Answer> {
+    let (path, query) = head.target.split_once('?').unwrap_or((&head.target, ""));
     let asked = guard::Asked {
-        host: header("Host"),
-        origin: header("Origin"),
-        header: header(guard::HEADER),
+        host: head.get("Host"),
+        origin: head.get("Origin"),
+        header: head.get(guard::HEADER),
         query,
-        is_page: *request.method() == Method::Get && path == "/",
+        is_page: head.method == "GET" && path == "/",
     };
     if let Err(Refused(why)) = guard.admit(&asked) {
-        return respond_json(request, 403, &refusal("refused", why));
+        return Some(json_answer(403, &refusal("refused", why)));
     }
     if asked.is_page {
-        let (policy, document) = match page::document() {
-            Ok(made) => made,
-            Err(e) => return respond_json(request, 500, &crate::problem::document(&e)),
-        };
-        return respond(request, 200, "text/html; charset=utf-8", &policy, document.into_bytes());
+        return Some(match page::document() {
+            Ok((policy, document)) => (200, "text/html; charset=utf-8", policy, document.into_bytes()),
+            Err(e) => json_answer(500, &crate::problem::document(&e)),
+        });
     }
-    let Some(method) = path.strip_prefix("/call/").map(str::to_owned) else {
-        return respond_json(
-            request,
-            404,
-            &refusal("no-such-path", "there is only the page, and /call/METHOD"),
-        );
+    let Some(method) = path.strip_prefix("/call/") else {
+        return Some(json_answer(404, &refusal("no-such-path", "there is only the page, and /call/METHOD")));
     };
-    if *request.method() != Method::Post {
-        return respond_json(request, 405, &refusal("usage", "methods are called with POST"));
+    if head.method != "POST" {
+        return Some(json_answer(405, &refusal("usage", "methods are called with POST")));
     }
-    if header("Content-Type").is_none_or(|t| t.split(';').next() != Some("application/json")) {
-        return respond_json(request, 415, &refusal("usage", "the body is application/json"));
+    if head.get("Content-Type").is_none_or(|t| t.split(';').next() != Some("application/json")) {
+        return Some(json_answer(415, &refusal("usage", "the body is application/json")));
     }
-    let mut body = Vec::new();
-    if request.as_reader().take(LONGEST + 1).read_to_end(&mut body).is_err() {
-        return respond_json(request, 400, &refusal("usage", "the body ended too early"));
-    }
-    if body.len() as u64 > LONGEST {
-        return respond_json(request, 413, &refusal("usage", "the body is too long"));
-    }
-    let (status, value) = calls.call(&method, &body);
-    respond_json(request, status, &value);
+    let body = match connection.body(head) {
+        Ok(body) => body,
+        Err(bad) => return refused(bad),
+    };
+    let (status, value) = calls.call(method, &body);
+    Some(json_answer(status, &value))
 }
 
 fn refusal(code: &str, message: &str) -> Value {

@@ -157,6 +157,19 @@ fn a_turn_is_reviewed_taken_back_and_brought_again() {
     b.sees("+TWO");
     assert_eq!(b.eval("document.title"), "backstitch");
     assert_eq!(b.eval("document.querySelectorAll('img, pre script').length"), 0);
+    // All files, then: a folder is read when it is opened, and names and contents are text there, too.
+    b.click("All files after it");
+    b.sees("▸ sub/");
+    b.click("▸ sub/");
+    b.sees("▾ sub/");
+    b.until("[...document.querySelectorAll('#whole button')].some(b => b.innerText.startsWith('b.txt'))");
+    b.eval(
+        "[...document.querySelectorAll('#whole button')].find(b => b.innerText.startsWith('<img')).click()",
+    );
+    b.sees("</pre><script>document.title='owned'</script>");
+    b.sees("Put only this file back to this…");
+    assert_eq!(b.eval("document.title"), "backstitch");
+    assert_eq!(b.eval("document.querySelectorAll('img, pre script').length"), 0);
     // The policy keeps others out as well.
     let fetched = b.eval("fetch('http://127.0.0.1:1/').then(() => 'sent', e => 'refused')");
     assert_eq!(fetched, "refused");

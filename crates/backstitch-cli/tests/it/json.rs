@@ -32,6 +32,7 @@ fn documents() -> (World, Map<String, Value>) {
     add("list", w.json(&["list", "--limit", "1"]));
     add("show", w.json(&["show", "@"]));
     add("cat", w.json(&["cat", "@:a.txt"]));
+    add("files", w.json(&["files", "@"]));
     add("log", w.json(&["log", "a.txt", "--limit", "1"]));
     add("restore", w.json(&["restore", &first, "--", "a.txt", "new.txt"]));
     add("undo", w.json(&["undo"]));

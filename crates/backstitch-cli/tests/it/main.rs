@@ -13,6 +13,7 @@ mod diff;
 mod exits;
 mod export;
 mod gc;
+mod held;
 mod home;
 mod json;
 mod keep;

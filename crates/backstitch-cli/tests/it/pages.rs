@@ -68,6 +68,7 @@ fn help_of_every_command() {
         "list",
         "show",
         "diff",
+        "files",
         "cat",
         "log",
         "blame",

@@ -343,7 +343,7 @@ fn plain_questions_do_the_same() {
         assert!(seen.contains("1. turn 2 of s,") && seen.contains(": do k2"), "{seen}");
         s.answer("1\n");
         let seen = s.until(Some("What shall be done?"));
-        assert!(seen.contains("changed: a.txt, 1 lines added, 1 removed"), "{seen}");
+        assert!(seen.contains("changed: a.txt, 1 line added, 1 removed"), "{seen}");
         s.answer("1\n");
         let seen = s.until(Some("Carry out this plan?"));
         assert!(seen.contains("takes back turn 2") && w.read("a.txt") == "2\n", "{seen}");
@@ -472,6 +472,32 @@ fn aged(shown: &str) -> String {
         out.push(line);
     }
     out.join("\n") + "\n"
+}
+
+/// A key that is held down is followed, and the screen shows where it led.
+#[test]
+fn keys_that_come_faster_than_they_can_be_shown() {
+    let w = World::new();
+    let s = crate::sessions::Agent { w: &w, id: "s" };
+    s.run(&["turn", "begin", "--key", "k", "--prompt", "many"]);
+    s.run(&["tool", "before", "--call", "c", "--tool", "bash"]);
+    for n in 0..1500 {
+        w.write(&format!("many/{n:04}"), "x\n");
+    }
+    s.run(&["tool", "after", "--call", "c"]);
+    s.end();
+    let w = on_screen(w);
+    let mut s = Session::start(&w, &["rewind"]);
+    s.see("and 1");
+    s.answer("\r");
+    s.see("> A many/0000");
+    // No more at once than the terminal holds for a reader.
+    for n in 1..=14 {
+        s.answer(&DOWN.repeat(100));
+        s.see(&format!("> A many/{:04}", n * 100));
+    }
+    s.answer("\x03");
+    assert_eq!(s.end().0, Some(130));
 }
 
 /// The pictures in the docs are what a terminal shows. `BACKSTITCH_PICTURES=1` writes them anew.

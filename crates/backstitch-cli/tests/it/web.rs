@@ -170,18 +170,9 @@ fn only_posts_of_json_are_calls_and_only_the_pages_own() {
         assert_eq!(s.request(method, path, &headers, body).0, want, "{method} {path} {body}");
     }
     // What is not for a page is not there, nor is another folder.
-    for method in [
-        "forget",
-        "gc",
-        "export",
-        "rewind",
-        "restore",
-        "undo",
-        "config/set",
-        "session/purge",
-        "cat",
-        "initialize",
-    ] {
+    for method in
+        ["forget", "gc", "export", "rewind", "restore", "undo", "config/set", "session/purge", "initialize"]
+    {
         assert_eq!(s.call(method, &json!({})).0, 400, "{method}");
     }
     for params in [json!({"workspace": "/"}), json!({"store_dir": "/x"}), json!({"as_person": true})] {
@@ -239,6 +230,88 @@ fn a_plan_is_applied_by_its_digest_and_undone() {
     s.done("undo/apply", &json!({"plan": plan["plan"]}));
     assert_eq!(w.read("a.txt"), "2\n");
     s.end();
+}
+
+#[test]
+fn the_whole_tree_of_a_checkpoint_is_read_folder_by_folder() {
+    let (w, id) = World::recorded();
+    let s = Served::start(&w, &[]);
+    let names = |v: &Value| -> Vec<String> {
+        let list = v["entries"].as_array().unwrap().iter();
+        list.map(|e| format!("{} {}", e["type"].as_str().unwrap(), e["path"].as_str().unwrap())).collect()
+    };
+    let top = s.done("files", &json!({"checkpoint": id}));
+    assert_eq!(names(&top), ["file a.txt", "file bin", "file run.sh", "directory sub"]);
+    let sub = s.done("files", &json!({"checkpoint": id, "path": "sub"}));
+    assert_eq!(names(&sub), ["file sub/b.txt"]);
+    // Then, and not now.
+    w.write("a.txt", "later\n");
+    let file = s.done("cat", &json!({"what": format!("{id}:a.txt")}));
+    assert_eq!(file["content_base64"], backstitch::paths::base64(b"one\ntwo\nthree\n").as_str());
+    // Nothing else can be read in this way.
+    for what in ["../../etc/passwd", "/etc/passwd", ".git/config", "nothing"] {
+        let (status, v) = s.call("cat", &json!({"what": format!("{id}:{what}")}));
+        assert!(matches!(status, 404 | 409), "{what}: {status} {v}");
+        let (status, v) = s.call("files", &json!({"checkpoint": id, "path": what}));
+        assert!(matches!(status, 404 | 409), "{what}: {status} {v}");
+    }
+    s.end();
+}
+
+#[test]
+fn names_that_are_no_text_are_named_byte_by_byte() {
+    use std::os::unix::ffi::OsStrExt;
+    let w = World::new();
+    let dir = std::ffi::OsStr::from_bytes(b"d\xff");
+    std::fs::create_dir(w.ws.join(dir)).unwrap();
+    std::fs::write(w.ws.join(dir).join("f"), "here\n").unwrap();
+    let id = w.save(&[]);
+    let s = Served::start(&w, &[]);
+    let b64 = backstitch::paths::base64;
+    let d = s.done("files", &json!({"checkpoint": id, "path": {"path_base64": b64(b"d\xff")}}));
+    assert_eq!(d["entries"][0]["path_base64"], b64(b"d\xff/f").as_str());
+    let what = [id.as_bytes(), b":d\xff/f"].concat();
+    let file = s.done("cat", &json!({"what": {"path_base64": b64(&what)}}));
+    assert_eq!(file["content_base64"], b64(b"here\n").as_str());
+    s.end();
+}
+
+/// Whoever has no token, or takes no part in the conversation, keeps nobody else waiting.
+#[test]
+fn strangers_that_send_nothing_more_stop_nobody() {
+    let w = two_turns();
+    let s = Served::start(&w, &[]);
+    let (host, all) = (s.host(), s.done("status", &json!({}))["checkpoints"].clone());
+    let mut open = Vec::new();
+    for n in 0..12 {
+        let mut stream = TcpStream::connect(("127.0.0.1", s.port)).unwrap();
+        let text = match n % 4 {
+            0 => String::new(),
+            1 => "POST /call/list HT".to_owned(),
+            2 => format!("POST /call/list HTTP/1.1\r\nHost: {host}\r\nContent-Length: 1000000\r\n\r\n{{"),
+            _ => "POST / HTTP/1.1\r\nHost: evil\r\nContent-Length: 18446744073709551615\r\n\r\n".to_owned(),
+        };
+        stream.write_all(text.as_bytes()).unwrap();
+        open.push(stream);
+    }
+    for _ in 0..8 {
+        assert_eq!(s.done("status", &json!({}))["checkpoints"], all);
+    }
+    // One with the token that says how much it will send, and does not.
+    let token = &s.token;
+    let head = format!(
+        "POST /call/list HTTP/1.1\r\nHost: {host}\r\nX-Backstitch-Token: {token}\r\nContent-Type: application/json\r\n"
+    );
+    let mut slow = TcpStream::connect(("127.0.0.1", s.port)).unwrap();
+    slow.write_all(format!("{head}Content-Length: 9\r\n\r\n{{").as_bytes()).unwrap();
+    assert_eq!(s.raw(&format!("{head}Content-Length: 99999999999999999999\r\n\r\n")).0, 413);
+    assert_eq!(s.raw(&format!("{head}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n")).0, 411);
+    assert_eq!(s.raw(&format!("{head}X: {}\r\n\r\n", "x".repeat(20_000))).0, 431);
+    assert_eq!(s.raw("\x16\x03\x01\x02\r\n\r\n").0, 400);
+    assert_eq!(s.done("status", &json!({}))["checkpoints"], all);
+    // Nor do they keep it from ending.
+    s.end();
+    drop((open, slow));
 }
 
 #[test]
