@@ -179,6 +179,12 @@ impl Writer {
         let at = at.ok().filter(|_| !self.is_damaged(oid))?;
         self.odb().packed_head(&set, &pack, at, s.inflater()).ok()
     }
+
+    /// True if one of the store's packs has the object, and nobody found it damaged.
+    pub fn is_packed(&self, oid: &Oid) -> bool {
+        let set = self.packs().clone();
+        set.find(&hash::raw(oid), 0).is_some_and(|(_, at)| at.is_ok()) && !self.is_damaged(oid)
+    }
 }
 
 impl Inventory {

@@ -134,7 +134,10 @@ impl Idx {
         }
         let ids = self.bucket(first, lo, hi)?;
         let (ids, _) = ids.as_chunks::<OID_LEN>();
-        match ids.binary_search(oid) {
+        // The first byte is that of the bucket; the next eight decide almost always, in one register.
+        let start = |id: &[u8; OID_LEN]| id[1..].first_chunk().map(|b| u64::from_be_bytes(*b));
+        let key = start(oid);
+        match ids.binary_search_by(|id| start(id).cmp(&key).then_with(|| id.cmp(oid))) {
             Ok(i) => {
                 let near = match &self.bytes {
                     Bytes::Whole(_) => self.near(lo + u32::try_from(i).map_err(|e| e.to_string())?)?,

@@ -174,6 +174,12 @@ impl Writer {
         Ok(oid)
     }
 
+    /// True if this object was given to this writer, whether or not the store had it before.
+    pub fn was_given(&self, oid: &Oid) -> bool {
+        let id = hash::raw(oid);
+        self.shared.shard(&id).contains_key(&id)
+    }
+
     /// A reading handle that also sees what was added here.
     pub fn odb(&self) -> &Odb {
         &self.odb

@@ -135,7 +135,8 @@ impl Dir<'_> {
         lost: &mut BTreeSet<Oid>,
     ) -> Result<()> {
         keep.memo.insert(self.raw, self.stored);
-        if before == Some(self.stored) {
+        // A tree is given to the writer only after all that it holds: most often the capture has made the same one.
+        if before == Some(self.stored) || keep.writer.was_given(&self.stored) {
             self.remember(keep);
             return Ok(());
         }

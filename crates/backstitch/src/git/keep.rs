@@ -110,7 +110,7 @@ impl<'a> Keep<'a> {
 
     /// Puts a blob into the store; `false` where it cannot be had.
     pub fn blob(&mut self, s: &mut Scratch, oid: &Oid) -> Result<bool> {
-        if self.have.contains(oid) || self.writer.packed_size(s, oid).is_some() {
+        if self.have.contains(oid) || self.writer.is_packed(oid) {
             return Ok(true);
         }
         let fits = self.repo.size(oid).is_some_and(|n| n <= BLOB_MAX);
