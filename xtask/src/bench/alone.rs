@@ -4,9 +4,9 @@ use std::{
     fs,
     io::{BufRead, BufReader, Seek, SeekFrom, Write},
     path::Path,
-    process::Stdio,
+    process::{Command, Stdio},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
@@ -164,6 +164,32 @@ impl Bench<'_> {
         }
         let memory = ours.peak_memory(&self.tree, &["list", "--all"])?;
         self.report.row(&name).set("memory MiB", memory as f64);
+        Ok(())
+    }
+
+    /// From the interrupt of a first checkpoint, at several moments of it, to the end of the process.
+    pub(super) fn cancel(&mut self) -> Result<()> {
+        println!("cancel: a first checkpoint is interrupted");
+        for round in 0..self.plan.rounds * 2 {
+            let ours = self.plan.ours(&format!("ours-cancel-{round}"))?;
+            let disturbed = machine::wait_for_peace();
+            let mut command = ours.cli().command(&self.tree, ["--json", "checkpoint"]);
+            machine::sync();
+            let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+            // Not a wait for anything: where in its work it is hit is what the rounds vary.
+            thread::sleep(Duration::from_millis(50 + 150 * round as u64));
+            let began = Instant::now();
+            tools::quiet(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
+            let status = child.wait()?;
+            let time = began.elapsed();
+            if status.code() != Some(130) {
+                println!("cancel: round {round} came too late ({status})");
+                continue;
+            }
+            let row = self.report.row("cancel");
+            row.busy |= disturbed;
+            row.add(OURS, time);
+        }
         Ok(())
     }
 

@@ -11,6 +11,7 @@ use std::{
 use backstitch_testkit::{Cli, Git};
 use serde_json::Value;
 
+use super::machine;
 use crate::Result;
 
 /// Ours. Without a watcher, unless one was started by [`Ours::watch`]; that one ends with this value at the latest.
@@ -110,7 +111,7 @@ impl Ours {
     pub fn run(&self, tree: &Path, args: &[&str]) -> Result<(Duration, Value)> {
         let words = std::iter::once("--json").chain(args.iter().copied());
         let mut command = self.cli.command(tree, words);
-        at_rest();
+        machine::sync();
         let start = Instant::now();
         let output = command.output()?;
         let time = start.elapsed();
@@ -213,7 +214,7 @@ impl Shadow {
 
     /// A snapshot: its time and its tree.
     pub fn snapshot(&self, tree: &Path) -> Result<(Duration, String)> {
-        at_rest();
+        machine::sync();
         let start = Instant::now();
         self.step(tree, &["add", "-A"])?;
         let id = self.step(tree, &["write-tree"])?;
@@ -224,17 +225,12 @@ impl Shadow {
 
     /// Going back.
     pub fn restore(&self, tree: &Path, id: &str) -> Result<Duration> {
-        at_rest();
+        machine::sync();
         let start = Instant::now();
         self.step(tree, &["read-tree", "--reset", "-u", id])?;
         self.step(tree, &["clean", "-fdq"])?;
         Ok(start.elapsed())
     }
-}
-
-/// What others left to be written reaches the disk first: each contender waits for its own work only.
-pub fn at_rest() {
-    rustix::fs::sync();
 }
 
 /// The system itself.
@@ -243,7 +239,7 @@ pub struct Bare(pub PathBuf);
 impl Bare {
     /// A walk on all cores, as a process.
     pub fn walk(&self, tree: &Path) -> Result<Duration> {
-        at_rest();
+        machine::sync();
         let start = Instant::now();
         let output = Command::new(&self.0).arg("walk").arg(tree).stdin(Stdio::null()).output()?;
         let time = start.elapsed();
@@ -252,7 +248,7 @@ impl Bare {
 
     /// The making of the same files at a new place; reading them first is not counted.
     pub fn create(&self, from: &Path, to: &Path) -> Result<Duration> {
-        at_rest();
+        machine::sync();
         let output = Command::new(&self.0).arg("create").arg(from).arg(to).stdin(Stdio::null()).output()?;
         let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         match text.parse() {

@@ -104,6 +104,8 @@ pub const GOALS: &[Goal] = &[
     goal(LINUX, "history", Measure::Figure("joined by itself MiB", 20.0)),
     goal(LINUX, "history", Measure::Figure("after gc MiB", 20.0)),
     goal(ALL, "list", Measure::Time(50.0)),
+    // Of all of them.
+    goal(ALL, "cancel", Measure::Most(100.0)),
     goal(SMALL, "hook ", Measure::Most(15.0)),
     goal(SMALL, "watched-hook ", Measure::Most(5.0)),
     // The store against one copy and the changes.

@@ -66,7 +66,7 @@ pub const COMMAND: Command = Command {
         Opt {
             name: "--operation",
             value: Some("LIST"),
-            help: "first, unchanged, 10, 1000, restore-10, restore-1000, restore-half, big-edit (all these), watched-unchanged,\nwatched-10, watched-1000, watched-restore-10, watched-restore-1000, tool, watched-tool, calls, history, list,\nhooks, peers, seeded; all: whatever the tree takes",
+            help: "first, unchanged, 10, 1000, restore-10, restore-1000, restore-half, big-edit (all these), watched-unchanged,\nwatched-10, watched-1000, watched-restore-10, watched-restore-1000, tool, watched-tool, calls, history, list,\nhooks, peers, cancel, seeded; all: whatever the tree takes",
         },
         Opt { name: "--rounds", value: Some("N"), help: "rounds of the short operations (7)" },
         Opt {

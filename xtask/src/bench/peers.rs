@@ -151,7 +151,7 @@ fn run(mut command: Command, home: &Path) -> Result<Duration> {
     fs::create_dir_all(&home)?;
     command.env("HOME", &home).env("XDG_CONFIG_HOME", home.join("config"));
     command.env("XDG_CACHE_HOME", home.join("cache"));
-    super::contenders::at_rest();
+    machine::sync();
     let start = Instant::now();
     tools::quiet(&mut command)?;
     Ok(start.elapsed())

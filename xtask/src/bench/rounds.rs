@@ -41,11 +41,12 @@ pub const OPERATIONS: &[&str] = &[
     "list",
     "hooks",
     "peers",
+    "cancel",
     "seeded",
 ];
 
 /// Those with a store of their own.
-const APART: &[&str] = &["first", "history", "list", "hooks", "peers", "seeded"];
+const APART: &[&str] = &["first", "history", "list", "hooks", "peers", "cancel", "seeded"];
 
 /// What to measure, and how.
 pub struct Plan {
@@ -188,6 +189,7 @@ impl Bench<'_> {
             ("list", Self::list),
             ("hooks", Self::hooks),
             ("peers", Self::peers),
+            ("cancel", Self::cancel),
         ] {
             if self.plan.asked(name) {
                 measure(self)?;

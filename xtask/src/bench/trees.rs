@@ -99,7 +99,9 @@ impl Tree {
     /// Whether an operation is for it.
     pub fn takes(self, operation: &str) -> bool {
         match (self, operation) {
-            (Tree::Big(_), _) => ["first", "unchanged", "watched-unchanged", "big-edit"].contains(&operation),
+            (Tree::Big(_), _) => {
+                ["first", "unchanged", "watched-unchanged", "big-edit", "cancel"].contains(&operation)
+            }
             (_, "big-edit") => false,
             (_, "list" | "hooks") => self == Tree::Small,
             (_, "seeded") => !matches!(self, Tree::LinuxGit | Tree::Js),
