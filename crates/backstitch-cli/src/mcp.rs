@@ -101,6 +101,27 @@ const TOOLS: &[Tool] = &[
         destroys: false,
     },
     Tool {
+        name: "log",
+        method: "log",
+        about: "The versions of one file, newest first: the checkpoint that recorded each, and which turn, tool or sub-agent made it, \
+                or that it happened outside.",
+        params: &["path", "limit"],
+        required: &[],
+        defaults: &[("limit", 20)],
+        reads: true,
+        destroys: false,
+    },
+    Tool {
+        name: "blame",
+        method: "blame",
+        about: "Who wrote each line of a file: a turn, a tool call, a sub-agent, or `outside`.",
+        params: &["path", "at"],
+        required: &[],
+        defaults: &[],
+        reads: true,
+        destroys: false,
+    },
+    Tool {
         name: "rewind_plan",
         method: "rewind/plan",
         about: "Plan to take back what this session did since a turn or checkpoint, and nothing else. Changes nothing; the result's \
@@ -122,9 +143,30 @@ const TOOLS: &[Tool] = &[
         destroys: true,
     },
     Tool {
+        name: "revert_plan",
+        method: "revert/plan",
+        about: "Plan to take back what one turn of this session did and to keep what came after it. Changes nothing; parts that \
+                later turns changed again are listed as conflicts and stay. The result's `plan` is the digest for revert_apply.",
+        params: &["to", "paths", "glob", "no_delete"],
+        required: &["to"],
+        defaults: &[],
+        reads: false,
+        destroys: false,
+    },
+    Tool {
+        name: "revert_apply",
+        method: "revert/apply",
+        about: "Carry out a plan of revert_plan. Refused if anything changed since. `undo` takes it back.",
+        params: &["plan"],
+        required: &["plan"],
+        defaults: &[],
+        reads: false,
+        destroys: true,
+    },
+    Tool {
         name: "undo",
         method: "undo",
-        about: "Take back the newest rewind_apply that is not undone. Paths that changed since are kept.",
+        about: "Take back the newest rewind_apply or revert_apply that is not undone. Paths that changed since are kept.",
         params: &[],
         required: &[],
         defaults: &[],
@@ -173,6 +215,13 @@ pub fn tools() -> Value {
     json!({"tools": TOOLS.iter().map(|t| t.document(&methods)).collect::<Vec<_>>()})
 }
 
+/// A plan that was shown: its digest, and the method and parameters that carry it out.
+struct Planned {
+    digest: String,
+    method: &'static str,
+    params: Map<String, Value>,
+}
+
 /// One agent's connection.
 struct Server {
     outbox: Arc<Outbox>,
@@ -186,7 +235,7 @@ struct Server {
     alone: bool,
     initialized: AtomicBool,
     /// What the newest plans were made of, by their digests.
-    plans: Mutex<Vec<(String, Map<String, Value>)>>,
+    plans: Mutex<Vec<Planned>>,
     /// Operations that were carried out here and not undone yet. What a person took back is not the agent's to bring again.
     operations: Mutex<Vec<String>>,
 }
@@ -338,29 +387,34 @@ impl Server {
                 arguments.insert("kind".to_owned(), "prompt".into());
                 run("checkpoint", arguments, tick)
             }
-            "rewind_plan" => {
+            "rewind_plan" | "revert_plan" => {
                 self.next_turn(flag)?;
+                let method = back(tool);
                 let mut params = arguments.clone();
                 params.insert("dry_run".to_owned(), true.into());
-                let plan = run("rewind", params, tick)?;
+                let plan = run(method, params, tick)?;
                 if let Some(digest) = plan.get("plan").and_then(Value::as_str) {
                     let mut plans = held(&self.plans);
-                    plans.retain(|(d, _)| d != digest);
+                    plans.retain(|p| p.method != method || p.digest != digest);
                     if plans.len() >= 16 {
                         plans.remove(0);
                     }
-                    plans.push((digest.to_owned(), arguments));
+                    plans.push(Planned { digest: digest.to_owned(), method, params: arguments });
                 }
                 Ok(plan)
             }
-            "rewind_apply" => {
+            "rewind_apply" | "revert_apply" => {
+                let method = back(tool);
                 let digest = arguments.get("plan").and_then(Value::as_str).unwrap_or_default();
-                let planned = held(&self.plans).iter().find(|(d, _)| d == digest).map(|(_, p)| p.clone());
+                let planned = held(&self.plans)
+                    .iter()
+                    .find(|p| p.method == method && p.digest == digest)
+                    .map(|p| p.params.clone());
                 let Some(mut params) = planned else {
                     return Err(wrong("that plan was not made here".to_owned()));
                 };
                 params.insert("plan".to_owned(), digest.into());
-                let done = run("rewind", params, tick)?;
+                let done = run(method, params, tick)?;
                 held(&self.operations).extend(done["operation"].as_str().map(str::to_owned));
                 self.next_turn(flag)?;
                 Ok(done)
@@ -371,7 +425,7 @@ impl Server {
                         Code::NothingToUndo,
                         "nothing was taken back here that is not undone",
                     )
-                    .hint("rewind_apply is what can be undone")
+                    .hint("rewind_apply and revert_apply are what can be undone")
                     .into());
                 };
                 arguments.insert("operation".to_owned(), operation.clone().into());
@@ -409,7 +463,7 @@ impl Server {
         let argv = m.argv(params).map_err(Fault::from)?;
         let cli = Cli::try_parse_from(argv).map_err(|e| Fault::from(crate::problem::of_words(&e)))?;
         // Named as if it were typed where something is taken back: no other session can be named then.
-        let typed = matches!(method, "rewind" | "undo");
+        let typed = matches!(method, "rewind" | "revert" | "undo");
         let global = Global {
             workspace: Some(self.root.clone()),
             json: true,
@@ -432,6 +486,11 @@ impl Server {
             outbox.notify("notifications/progress", m);
         })
     }
+}
+
+/// The method that a plan, or carrying it out, is one of.
+fn back(tool: &Tool) -> &'static str {
+    if tool.name.starts_with("revert") { "revert" } else { "rewind" }
 }
 
 fn held<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {

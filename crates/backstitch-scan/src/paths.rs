@@ -140,6 +140,9 @@ impl<'t, S: Sink> Search<'t, '_, S> {
         {
             return Ok(skip(path, Reason::Excluded, false, Some("a device of Windows")));
         }
+        if self.ground.options.rules.is_never(path, false) {
+            return Ok(skip(path, Reason::NeverStored, false, None));
+        }
         let mut git_dirs = HashSet::new();
         for (i, part) in parts.iter().enumerate() {
             // Without NULs, as was just asked.
@@ -160,6 +163,9 @@ impl<'t, S: Sink> Search<'t, '_, S> {
                     let key = (stat.dev, stat.ino);
                     if git_dirs.contains(&key) {
                         return Ok(skip(path, Reason::Git, last, None));
+                    }
+                    if last && self.ground.options.rules.is_never(path, true) {
+                        return Ok(skip(path, Reason::NeverStored, true, None));
                     }
                     if self.ground.options.never.contains(&key) {
                         return Ok(skip(path, Reason::Store, last, None));

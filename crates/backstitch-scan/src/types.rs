@@ -225,6 +225,8 @@ pub enum Reason {
     Forgotten,
     /// By rule: another machine has it and did not send it. No scan gives this reason.
     Private,
+    /// By rule: the setting `never_store` names it.
+    NeverStored,
 }
 
 /// The types that are listed and never opened.
@@ -243,7 +245,7 @@ pub enum SpecialType {
 }
 
 /// Every reason with its stable text, in the order of [`Reason`].
-const REASONS: [(Reason, &str); 20] = [
+const REASONS: [(Reason, &str); 21] = [
     (Reason::Ignored, "ignored"),
     (Reason::Excluded, "excluded"),
     (Reason::Special(SpecialType::Fifo), "fifo"),
@@ -264,6 +266,7 @@ const REASONS: [(Reason, &str); 20] = [
     (Reason::Vanished, "vanished"),
     (Reason::Forgotten, "forgotten"),
     (Reason::Private, "private"),
+    (Reason::NeverStored, "never-stored"),
 ];
 
 impl Reason {
@@ -313,6 +316,7 @@ impl Reason {
             Reason::Vanished => 17,
             Reason::Forgotten => 18,
             Reason::Private => 19,
+            Reason::NeverStored => 20,
         }
     }
 

@@ -23,6 +23,7 @@ fn remedy(reason: &str) -> &'static str {
     match reason {
         "ignored" => "include, or ignored = \"all\"",
         "excluded" => "include",
+        "never-stored" => "never_store",
         "limit" => "limits.new_file, limits.grown_file, or include",
         "budget" => "checkpoint_limit",
         "nested" => "nested = \"content\"",

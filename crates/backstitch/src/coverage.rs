@@ -14,6 +14,9 @@ use crate::{
     tree::{self, DirRef, Node, Root},
 };
 
+/// Why a path that the setting `never_store` names is left alone.
+pub(crate) const NEVER_STORED: &str = "never-stored";
+
 /// The coverage blob.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Document {
@@ -257,7 +260,7 @@ impl<'a> RowRules<'a> {
         Ok(self.dir(dir)?.map_or([0; 20], |(rules, _)| rules.digest()))
     }
 
-    /// `ignored` or `excluded` if a rule says so for the path or a directory above it.
+    /// `ignored`, `excluded` or `never-stored` if a rule says so for the path or a directory above it.
     pub fn left_out(&mut self, path: &BStr, is_dir: bool) -> Result<Option<&'static str>> {
         from_the_top(path, is_dir, |dir, name, is_dir| {
             Ok(self.dir(dir)?.map(|(rules, _)| rules.verdict(name, is_dir)))
@@ -308,6 +311,7 @@ fn from_the_top(
             Some(Verdict::Keep | Verdict::Include) => {}
             Some(Verdict::Ignore) => return Ok(Some("ignored")),
             Some(Verdict::Exclude) => return Ok(Some("excluded")),
+            Some(Verdict::Never) => return Ok(Some(NEVER_STORED)),
         }
     }
     Ok(None)

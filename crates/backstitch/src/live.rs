@@ -238,7 +238,8 @@ pub(crate) fn scan_until(
         room: &room,
         interrupt: control.interrupt,
         late: look.late,
-        seed: (ws.settings().flag("seed") && !look.paranoid).then_some(&seeding),
+        // A pack that is taken over has every version of every file.
+        seed: (ws.settings().flag("seed") && !look.paranoid && !rules.has_never()).then_some(&seeding),
     };
     let out = scan::scan(ws.root(), table.as_ref(), &sink, &options)?;
     if out.unbounded {

@@ -1,4 +1,5 @@
-//! Which commands are a person's and not an agent's (SEMANTICS 36). One rule for command line, RPC and MCP.
+//! Which commands are a person's and not an agent's (SEMANTICS 36): those that remove, switch off, or send what is recorded.
+//! One rule for command line, RPC and MCP.
 
 use crate::{
     error::{Code, Error, Result},
@@ -10,12 +11,15 @@ const REMOVE: &[&str] = &["delete", "forget", "purge", "prune", "gc", "disable",
 /// These nouns are a person's but for reading.
 const NOUNS: &[&str] = &["config", "stores"];
 const READING: &[&str] = &["get", "list", "path"];
+/// These send what is recorded to others.
+const SENDING: &[(&str, &str)] = &[("sync", "push")];
 
 /// `stores delete` and `stores/delete` alike: not for agents.
 ///
 /// ```
 /// # use backstitch::people::is_for_people;
 /// assert!(is_for_people("session delete") && is_for_people("checkpoint/delete") && is_for_people("config set"));
+/// assert!(is_for_people("sync push") && !is_for_people("sync pull"));
 /// assert!(!is_for_people("config get") && !is_for_people("restore"));
 /// ```
 pub fn is_for_people(command: &str) -> bool {
@@ -25,6 +29,7 @@ pub fn is_for_people(command: &str) -> bool {
     let removes = |w: &str| REMOVE.contains(&w);
     removes(first)
         || second.is_some_and(removes)
+        || second.is_some_and(|s| SENDING.contains(&(first, s)))
         || NOUNS.contains(&first) && !second.is_some_and(|w| READING.contains(&w))
 }
 

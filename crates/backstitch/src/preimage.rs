@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use backstitch_scan::Rules;
 use backstitch_store::Odb;
 use bstr::{BStr, BString, ByteSlice};
 
@@ -156,6 +157,7 @@ impl Workspace {
         if known.paths.is_empty() {
             return Ok(live);
         }
+        let never = Some(self.rules()?).filter(Rules::has_never);
         let mut place = Place::of(self, "plan")?;
         let mut items: BTreeMap<BString, (Item, Found)> = BTreeMap::new();
         for (path, then) in known.paths {
@@ -169,7 +171,9 @@ impl Workspace {
                 }
             };
             let Some(mut item) = Item::transition(path.clone(), now, then) else { continue };
-            if item.is_outside() && !options.outside {
+            if never.as_ref().is_some_and(|rules| self.never_stores(rules, &item)) {
+                item.leave(Action::Skip, coverage::NEVER_STORED);
+            } else if item.is_outside() && !options.outside {
                 item.leave(Action::Skip, "outside");
             } else if item.was_dir() && !item.becomes_dir() {
                 item.leave(Action::Conflict, "not-empty");

@@ -2,11 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use backstitch_scan::{self as scan, Found, FoundWhat, Skip};
+use backstitch_scan::{self as scan, Found, FoundWhat, Rules, Skip};
 use bstr::{BStr, BString, ByteSlice};
 
 use crate::{
-    coverage::{self, DiskRules, RowRules},
+    coverage::{self, DiskRules, NEVER_STORED, RowRules},
     error::{Code, Error, Result},
     hunks,
     live::{self, Live},
@@ -121,7 +121,7 @@ impl Workspace {
             .collect();
         scope.check_patterns(&odb, &[root.files, live.files], &seen)?;
         self.probe(&mut plan, &probe, &mut live, control)?;
-        self.keep_out_of_repositories(&mut plan)?;
+        self.leave_alone(&mut plan)?;
         plan::settle(&mut plan, &|p: &BStr| live_coverage.has_skip_below(p));
         if let Some(chosen) = &options.hunks {
             let mut contents =
@@ -314,8 +314,16 @@ impl Workspace {
         .at_bytes(path))
     }
 
-    /// A look at named paths does not see that a folder above them has become a repository's own: nothing below is ours.
-    pub(crate) fn keep_out_of_repositories(&self, plan: &mut Plan) -> Result<()> {
+    /// What is not ours to change, whoever asks: paths whose present bytes could be kept nowhere (`never_store`), and those
+    /// below a folder that has become a repository's own, which a look at named paths does not see.
+    pub(crate) fn leave_alone(&self, plan: &mut Plan) -> Result<()> {
+        let rules = self.rules()?;
+        // Also conflicts, whose present bytes an undo would keep.
+        for i in plan.items.iter_mut().filter(|i| self.never_stores(&rules, i)) {
+            if i.reason.as_deref() != Some("already") {
+                i.leave(Action::Skip, NEVER_STORED);
+            }
+        }
         if self.settings().word("bare") == "content" {
             return Ok(());
         }
@@ -330,6 +338,12 @@ impl Workspace {
             }
         }
         Ok(())
+    }
+
+    /// The setting `never_store` names the item's path.
+    pub(crate) fn never_stores(&self, rules: &Rules, i: &Item) -> bool {
+        let path = i.path.strip_prefix(b"/").unwrap_or(&i.path);
+        rules.is_never(path.as_bstr(), i.was_dir() || i.becomes_dir())
     }
 
     /// Paths of the plan that the scan did not cover are looked at one by one, whatever rules and limits say, so that
@@ -402,7 +416,8 @@ impl Workspace {
                     Item::transition(i.path, from, i.to)
                 }
                 Some(Err(reason)) => {
-                    i.leave(Action::Conflict, &reason);
+                    let action = if reason == NEVER_STORED { Action::Skip } else { Action::Conflict };
+                    i.leave(action, &reason);
                     Some(i)
                 }
             })

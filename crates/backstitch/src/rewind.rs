@@ -291,7 +291,7 @@ impl Workspace {
                 i.leave(Action::Keep, "no-delete");
             }
         }
-        self.keep_out_of_repositories(&mut plan)?;
+        self.leave_alone(&mut plan)?;
         leave_outside(&mut plan, options.outside);
         self.add_missing_parents(&mut place, &rows, &mut plan, &mut present)?;
         if options.no_safety {

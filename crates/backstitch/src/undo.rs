@@ -203,7 +203,7 @@ impl Workspace {
                 }
             }
         }
-        self.keep_out_of_repositories(&mut plan)?;
+        self.leave_alone(&mut plan)?;
         self.add_missing_parents(&mut place, &rows, &mut plan, &mut present)?;
         let (mut plan, present) = with_forgotten(plan, present, forgotten);
         self.find_room(&mut plan, &odb)?;
@@ -397,7 +397,8 @@ impl Workspace {
 
 /// A row that is made of a plan's paths speaks for this one: what stands there can be held, and its bytes are.
 fn is_spoken(plan: &Plan, i: &Item, found: &Found) -> bool {
-    !matches!(found, Found::Special) && !plan.unheld.contains(&i.path)
+    let never = i.reason.as_deref() == Some(crate::coverage::NEVER_STORED);
+    !matches!(found, Found::Special) && !plan.unheld.contains(&i.path) && !never
 }
 
 /// Paths whose bytes were removed on request are told with every inverse, and left alone.

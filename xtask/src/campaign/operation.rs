@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use backstitch_testkit::{Cli, Git};
+
 use super::world::World;
 use crate::Result;
 
@@ -32,6 +34,8 @@ pub enum Again {
     Repeat,
     /// As that, and each row that is listed can be restored.
     Rows,
+    /// As `Repeat`, and then everything is on both sides of the remote.
+    Sent,
 }
 
 /// All of them.
@@ -106,6 +110,38 @@ pub const OPERATIONS: &[Operation] = &[
         prepare: revert,
         again: Again::Back("undo"),
         waits: false,
+        env: &[],
+    },
+    Operation {
+        name: "git-state",
+        typed: "restore ROW --git-state",
+        prepare: git_state,
+        again: Again::Undo,
+        waits: false,
+        env: &[],
+    },
+    Operation {
+        name: "git-state-undo",
+        typed: "undo (of a restore with --git-state)",
+        prepare: git_state_undo,
+        again: Again::Back("redo"),
+        waits: false,
+        env: &[],
+    },
+    Operation {
+        name: "push",
+        typed: "sync push REMOTE",
+        prepare: push,
+        again: Again::Sent,
+        waits: true,
+        env: &[],
+    },
+    Operation {
+        name: "pull",
+        typed: "sync pull REMOTE",
+        prepare: pull,
+        again: Again::Sent,
+        waits: true,
         env: &[],
     },
     Operation {
@@ -312,6 +348,81 @@ fn rewind(world: &mut World) -> Result<Vec<String>> {
 fn revert(world: &mut World) -> Result<Vec<String>> {
     session(world)?;
     words(&["revert", "turn:2", "--session", "s", "--outside"])
+}
+
+/// A repository with branches, tags, stashes and a careful index, and a row of that; then an agent's wreckage.
+fn git_state(world: &mut World) -> Result<Vec<String>> {
+    world.fill()?;
+    let git = Git::new()?;
+    let run = |words: &[&str]| git.run(&world.workspace, words).map(|_| ());
+    let write = |text: &str| fs::write(world.workspace.join("swap/first"), text);
+    run(&["init", "-q"])?;
+    run(&["add", "pkg0", "swap"])?;
+    run(&["commit", "-qm", "start"])?;
+    for n in 1..4 {
+        write(&format!("change {n}\n"))?;
+        run(&["commit", "-qam", &format!("change {n}")])?;
+    }
+    run(&["branch", "topic/x", "HEAD~2"])?;
+    run(&["tag", "-a", "heavy", "-m", "a tag"])?;
+    for n in 1..3 {
+        write(&format!("stashed {n}\n"))?;
+        run(&["stash", "-q"])?;
+    }
+    write("staged\n")?;
+    run(&["add", "swap/first"])?;
+    write("not staged\n")?;
+    let row = world.checkpoint()?;
+    run(&["stash", "drop", "-q"])?;
+    run(&["reset", "-q", "--hard", "HEAD~2"])?;
+    run(&["checkout", "-q", "topic/x"])?;
+    run(&["branch", "-D", "main"])?;
+    run(&["branch", "topic/y"])?;
+    run(&["tag", "-d", "heavy"])?;
+    run(&["reflog", "expire", "--expire=now", "--expire-unreachable=now", "--all"])?;
+    run(&["gc", "-q", "--prune=now"])?;
+    words(&["restore", &row, "--git-state"])
+}
+
+fn git_state_undo(world: &mut World) -> Result<Vec<String>> {
+    let restore = git_state(world)?;
+    world.done(&restore.iter().map(String::as_str).collect::<Vec<_>>())?;
+    words(&["undo"])
+}
+
+fn remote(world: &World) -> Result<String> {
+    fs::create_dir(&world.remote)?;
+    Git::new()?.run(&world.remote, ["init", "-q", "--bare"])?;
+    Ok(world.remote.to_string_lossy().into_owned())
+}
+
+fn push(world: &mut World) -> Result<Vec<String>> {
+    session(world)?;
+    let remote = remote(world)?;
+    world.done(&["sync", "push", &remote])?;
+    world.edit(4, 20)?;
+    world.checkpoint()?;
+    world.checkpoint()?;
+    words(&["sync", "push", &remote])
+}
+
+/// What another machine sent, into a store that has rows of its own.
+fn pull(world: &mut World) -> Result<Vec<String>> {
+    let remote = remote(world)?;
+    let dir = world.remote.with_file_name("other");
+    let [files, home] = ["workspace", "home"].map(|name| dir.join(name));
+    for folder in [&files, &home] {
+        fs::create_dir_all(folder)?;
+    }
+    let other = Cli::with_home(world.cli.binary(), &home)?;
+    for n in 1..4 {
+        fs::create_dir_all(files.join("d"))?;
+        fs::write(files.join(format!("d/{n}")), format!("{n}\n").repeat(n * 1000))?;
+        other.json(&files, ["checkpoint"])?.ok()?;
+    }
+    other.json(&files, ["sync", "push", &remote])?.ok()?;
+    edited(world)?;
+    words(&["sync", "pull", &remote])
 }
 
 fn turn_begin(world: &mut World) -> Result<Vec<String>> {

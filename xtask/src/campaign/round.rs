@@ -81,15 +81,7 @@ impl Round {
         round.shapes.learn(&Image::read(round.world.cli.home())?);
         round.again(Found::New, false)?;
         round.shapes.learn(&Image::read(round.world.cli.home())?);
-        before = std::mem::replace(
-            &mut round.before,
-            State {
-                workspace: Image::default(),
-                elsewhere: Image::default(),
-                home: Image::default(),
-                rows: Vec::new(),
-            },
-        );
+        before = std::mem::replace(&mut round.before, State::empty());
         round.world.put_back(&mut before)?;
         round.before = before;
         Ok(round)
@@ -179,7 +171,8 @@ impl Round {
     /// In which state workspace, files elsewhere and settings are.
     fn judge_files(&self, code: Option<i32>) -> Result<Found> {
         let (old, new) = (&self.before, &self.after);
-        let workspace = Image::read(&self.world.workspace)?;
+        let workspace = self.world.files()?;
+        let repository = self.world.repository()?;
         let elsewhere = Image::read(&self.world.elsewhere)?;
         let home = settings(Image::read(self.world.cli.home())?);
         let torn = home.neither(&old.settings(), &new.settings());
@@ -190,10 +183,15 @@ impl Round {
             let what = new.settings().differences(&home, true);
             return Err(format!("exit code 0, and the settings are not the new ones: {what:?}").into());
         }
-        let writes = !(old.workspace.same(&new.workspace) && old.elsewhere.same(&new.elsewhere));
+        let writes = !(old.workspace.same(&new.workspace)
+            && old.elsewhere.same(&new.elsewhere)
+            && old.repository == new.repository);
         if !writes {
             let mut touched = old.workspace.touched(&workspace);
             touched.extend(old.elsewhere.touched(&elsewhere));
+            if old.repository != repository {
+                touched.push(".git".to_owned());
+            }
             return match touched.len() {
                 0 => Ok(Found::Same),
                 n => {
@@ -202,10 +200,17 @@ impl Round {
                 }
             };
         }
-        let is_old = old.workspace.same(&workspace) && old.elsewhere.same(&elsewhere);
-        let is_new = new.workspace.same(&workspace) && new.elsewhere.same(&elsewhere);
+        let is = |state: &State| {
+            state.workspace.same(&workspace)
+                && state.elsewhere.same(&elsewhere)
+                && state.repository == repository
+        };
+        let (is_old, is_new) = (is(old), is(new));
         let mut torn = workspace.neither(&old.workspace, &new.workspace);
         torn.extend(elsewhere.neither(&old.elsewhere, &new.elsewhere));
+        if repository != old.repository && repository != new.repository {
+            torn.push(format!(".git, of which git tells:\n{repository}"));
+        }
         let done = code.is_some() && code == self.code;
         match code {
             None if is_old => return Ok(Found::Old),
@@ -304,8 +309,12 @@ impl Round {
     /// Life goes on: the command can be done again and taken back.
     fn again(&self, found: Found, partial: bool) -> Result<()> {
         let is = |state: &State, what: &str| -> Result<()> {
-            let mut wrong = state.workspace.differences(&Image::read(&self.world.workspace)?, true);
+            let mut wrong = state.workspace.differences(&self.world.files()?, true);
             wrong.extend(state.elsewhere.differences(&Image::read(&self.world.elsewhere)?, true));
+            let repository = self.world.repository()?;
+            if state.repository != repository {
+                wrong.push(format!(".git, of which git tells:\n{repository}"));
+            }
             match wrong.len() {
                 0 => Ok(()),
                 n => Err(format!("{what}: {n} differences: {:?}", clip(&wrong)).into()),
@@ -313,7 +322,7 @@ impl Round {
         };
         let words: Vec<&str> = self.args.iter().map(String::as_str).collect();
         match self.operation.again {
-            Again::Repeat | Again::Rows => {
+            Again::Repeat | Again::Rows | Again::Sent => {
                 let run = self.world.cli.json(&self.world.workspace, &words)?;
                 // What it names may be gone by then.
                 if !matches!(run.code, Some(0 | 3 | 4)) {
@@ -324,6 +333,16 @@ impl Round {
                     return Err(
                         format!("a new checkpoint differs from the live tree: {}", diff["changes"]).into()
                     );
+                }
+                if self.operation.again == Again::Sent {
+                    let (there, here) = (self.world.sent()?, self.world.rows()?);
+                    if let Some(name) = self.after.sent.iter().find(|name| !there.contains(name)) {
+                        return Err(format!("sent again, {name} is not on the remote").into());
+                    }
+                    if let Some(row) = self.after.rows.iter().find(|row| here.iter().all(|r| r.id != row.id))
+                    {
+                        return Err(format!("fetched again, the row {} is not here", row.id).into());
+                    }
                 }
                 if self.operation.again == Again::Rows {
                     for row in self.world.rows()? {

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use backstitch_testkit::{Cli, Run, generate};
+use backstitch_testkit::{Cli, Git, Run, generate};
 use serde_json::Value;
 
 use super::{image::Image, trace::Places};
@@ -23,6 +23,8 @@ pub struct World {
     pub elsewhere: PathBuf,
     /// Chooses files and edits.
     pub seed: u64,
+    /// A bare repository that checkpoints are sent to, where there is one.
+    pub remote: PathBuf,
     stores: PathBuf,
 }
 
@@ -39,17 +41,38 @@ pub struct Row {
 
 /// All folders at one moment, and the rows.
 pub struct State {
-    /// The workspace.
+    /// The workspace without the `.git` of a repository at its top, whose files are never twice the same.
     pub workspace: Image,
+    /// What git tells of that repository.
+    pub repository: String,
     /// The folder elsewhere.
     pub elsewhere: Image,
     /// The home with the stores.
     pub home: Image,
     /// The rows.
     pub rows: Vec<Row>,
+    /// What the remote has, by name.
+    pub sent: Vec<String>,
+    /// The workspace and the remote to the last file, to make them again.
+    whole: Image,
+    remote: Image,
 }
 
 impl State {
+    /// Nothing at all.
+    pub fn empty() -> State {
+        State {
+            workspace: Image::default(),
+            repository: String::new(),
+            elsewhere: Image::default(),
+            home: Image::default(),
+            rows: Vec::new(),
+            sent: Vec::new(),
+            whole: Image::default(),
+            remote: Image::default(),
+        }
+    }
+
     /// The home without stores: settings of ours and of agents.
     pub fn settings(&self) -> Image {
         settings(self.home.clone())
@@ -76,7 +99,7 @@ impl World {
         // What runs by itself would run into the next round, and one thread makes each run like the other.
         cli.env("BACKSTITCH_GC_AUTO", "false").env("BACKSTITCH_THREADS", "1");
         let stores = cli.store_dir();
-        Ok(World { cli, workspace, elsewhere, seed, stores })
+        Ok(World { cli, workspace, elsewhere, seed, remote: dir.join("remote.git"), stores })
     }
 
     /// The folders by which calls are told apart.
@@ -225,21 +248,88 @@ impl World {
     /// Everything as it is now.
     pub fn state(&self) -> Result<State> {
         let rows = self.rows()?;
+        let whole = Image::read(&self.workspace)?;
         Ok(State {
-            workspace: Image::read(&self.workspace)?,
+            workspace: without_git(&whole),
+            repository: self.repository()?,
             elsewhere: Image::read(&self.elsewhere)?,
             home: Image::read(self.cli.home())?,
             rows,
+            sent: self.sent()?,
+            whole,
+            remote: self.remote_files()?,
         })
+    }
+
+    /// The workspace as [`State::workspace`] has it.
+    pub fn files(&self) -> Result<Image> {
+        Ok(without_git(&Image::read(&self.workspace)?))
+    }
+
+    /// What git tells of the repository at the top of the workspace, and what of ours or of a lock is in it; empty where
+    /// there is none.
+    pub fn repository(&self) -> Result<String> {
+        let dir = self.workspace.join(".git");
+        let mut out = String::new();
+        if !dir.exists() {
+            return Ok(out);
+        }
+        let git = Git::new()?;
+        for words in [
+            &["symbolic-ref", "-q", "HEAD"][..],
+            &["for-each-ref", "--format=%(refname) %(objectname)"],
+            &["ls-files", "--stage", "-v"],
+            &["diff", "--cached", "--name-status"],
+            &["stash", "list", "--format=%H %gd %gs"],
+            &["fsck", "--full", "--strict", "--no-dangling"],
+        ] {
+            let said = git.command(&self.workspace, words).env("GIT_OPTIONAL_LOCKS", "0").output()?;
+            let [told, complaints] =
+                [said.stdout, said.stderr].map(|b| String::from_utf8_lossy(&b).into_owned());
+            out.push_str(&format!("$ git {}\n{told}{complaints}", words.join(" ")));
+        }
+        let is_left = |path: &[u8]| {
+            let name = path.rsplit(|b| *b == b'/').next().unwrap_or(path);
+            name.ends_with(b".lock")
+                || name.starts_with(b"tmp_obj")
+                || name.starts_with(super::image::TEMPORARY)
+        };
+        for path in Image::read(&dir)?.paths().filter(|p| is_left(p)) {
+            out.push_str(&format!("left behind: {}\n", String::from_utf8_lossy(path)));
+        }
+        Ok(out)
+    }
+
+    /// The names of what the remote has; it must be whole.
+    pub fn sent(&self) -> Result<Vec<String>> {
+        if !self.remote.exists() {
+            return Ok(Vec::new());
+        }
+        let git = Git::new()?;
+        git.fsck_strict(&self.remote)?;
+        let all = git.run(&self.remote, ["for-each-ref", "--format=%(refname)"])?;
+        Ok(String::from_utf8_lossy(&all).lines().map(str::to_owned).collect())
+    }
+
+    fn remote_files(&self) -> Result<Image> {
+        Ok(if self.remote.exists() { Image::read(&self.remote)? } else { Image::default() })
     }
 
     /// Makes all folders again as they were.
     pub fn put_back(&self, state: &mut State) -> Result<()> {
-        state.workspace.put_back(&self.workspace)?;
+        state.whole.put_back(&self.workspace)?;
+        state.workspace = without_git(&state.whole);
+        if self.remote.exists() {
+            state.remote.put_back(&self.remote)?;
+        }
         state.elsewhere.put_back(&self.elsewhere)?;
         state.home.put_back(self.cli.home())?;
         Ok(())
     }
+}
+
+fn without_git(whole: &Image) -> Image {
+    whole.clone().only(|path| path != b".git" && !path.starts_with(b".git/"))
 }
 
 /// Nothing may be run on a folder above: below a git work tree, the program would take that work tree's top.

@@ -53,6 +53,7 @@ fn of_people(command: &Command) -> &'static str {
         Command::Config(Config::Trust) => "config trust",
         Command::Stores(Stores::Delete(_)) => "stores delete",
         Command::Stores(Stores::Purge(_)) => "stores purge",
+        Command::Sync(Sync::Push(_)) => "sync push",
         _ => "",
     }
 }
@@ -175,6 +176,7 @@ mod tests {
             "config set",
             "relink",
             "stores purge",
+            "sync push",
         ] {
             assert!(found.iter().any(|f| f == name), "{name}");
         }

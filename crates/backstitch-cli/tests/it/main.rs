@@ -28,6 +28,7 @@ mod pages_messages;
 mod picker;
 mod prompts;
 mod pty;
+mod remotes;
 mod restore;
 mod revert;
 mod rewind;

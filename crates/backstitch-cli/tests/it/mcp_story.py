@@ -36,7 +36,8 @@ hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"na
 assert call("initialize", hello)["serverInfo"]["name"] == "backstitch"
 send({"method": "notifications/initialized"})
 names = {t["name"] for t in call("tools/list", {})["tools"]}
-assert {"checkpoint_create", "checkpoint_list", "checkpoint_show", "diff", "rewind_plan", "rewind_apply", "undo"} == names, names
+looking = {"checkpoint_create", "checkpoint_list", "checkpoint_show", "diff", "log", "blame"}
+assert looking | {"rewind_plan", "rewind_apply", "revert_plan", "revert_apply", "undo"} == names, names
 row = tool("checkpoint_create", label="start")["checkpoint"]["id"]
 file.write_text("new\n")
 assert [c["path"] for c in tool("diff", name_status=True)["changes"]] == [file.name]

@@ -201,7 +201,7 @@ impl State {
             Verdict::Keep => State::Normal,
             Verdict::Ignore => State::Ignored,
             Verdict::Exclude if decision.unless_tracked => State::Excluded,
-            Verdict::Exclude => State::Barred,
+            Verdict::Exclude | Verdict::Never => State::Barred,
             Verdict::Include => State::Included,
         }
     }
@@ -392,6 +392,11 @@ impl Matcher {
         let unless_tracked = |verdict| Decision { verdict, unless_tracked: true, tracked: false };
         if base.settings.device_names && is_device_name(name) {
             return fixed(Verdict::Exclude);
+        }
+        // A secret's name is meant however it is written.
+        if !base.never_list.is_empty() && base.never_list.decide(from_root, name, is_dir, true) == Some(false)
+        {
+            return fixed(Verdict::Never);
         }
         if !base.include_list.is_empty()
             && base.include_list.decide(from_root, name, is_dir, fold) == Some(false)

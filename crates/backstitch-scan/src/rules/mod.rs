@@ -5,7 +5,8 @@
 //! is ever changed.
 //!
 //! Order of precedence for a path, first answer wins:
-//! 0. it is the name of a device of Windows, and those are left out: exclude;
+//! 0. it is the name of a device of Windows, and those are left out: exclude; a pattern of the setting `never_store` matches:
+//!    never, whoever names the path and whatever was covered before;
 //! 1. a pattern of the setting `include` matches: include;
 //! 2. a pattern of the setting `exclude` matches: exclude;
 //! 3. the directory it lies in is itself ignored or excluded: the same;
@@ -22,7 +23,7 @@ mod chain;
 
 use std::{path::PathBuf, sync::Arc};
 
-use bstr::BString;
+use bstr::{BStr, BString, ByteSlice};
 
 use crate::{
     builtin,
@@ -41,6 +42,8 @@ pub struct RuleSettings {
     pub include: Vec<String>,
     /// Patterns in gitignore syntax that leave out.
     pub exclude: Vec<String>,
+    /// Patterns in gitignore syntax, compared without regard to case, of what is never read or recorded.
+    pub never: Vec<String>,
     /// Honour git's global excludes file; by default only inside a git work tree.
     pub global_excludes: Option<bool>,
     /// Honour `.gitignore` outside of git work trees (true).
@@ -58,6 +61,7 @@ impl Default for RuleSettings {
         RuleSettings {
             include: Vec::new(),
             exclude: Vec::new(),
+            never: Vec::new(),
             global_excludes: None,
             gitignore_outside_git: true,
             trust_backstitchignore: true,
@@ -78,6 +82,8 @@ pub enum Verdict {
     Exclude,
     /// Pinned by the setting `include`.
     Include,
+    /// Named by the setting `never_store`: nothing re-admits it, no call that names it and no earlier coverage.
+    Never,
 }
 
 /// A verdict, and whether git's index may overrule it.
@@ -138,6 +144,7 @@ pub(crate) struct Inner {
     pub(crate) settings: RuleSettings,
     pub(crate) include_list: List,
     pub(crate) exclude_list: List,
+    pub(crate) never_list: List,
     pub(crate) litter: List,
     pub(crate) remade: List,
 }
@@ -146,8 +153,9 @@ pub(crate) struct Inner {
 #[derive(Clone, Debug)]
 pub struct Rules(pub(crate) Arc<Inner>);
 
-/// First byte of the stored form.
+/// First byte of the stored form, and of that with patterns of what is never stored at its end.
 const VERSION: u8 = 1;
+const WITH_NEVER: u8 = 2;
 
 impl Rules {
     pub(crate) fn new(repo: Repo, above: Vec<(BString, Option<Vec<u8>>)>, settings: &RuleSettings) -> Rules {
@@ -157,6 +165,7 @@ impl Rules {
             above,
             include_list: List::from_lines(settings.include.iter().map(String::as_str)),
             exclude_list: List::from_lines(settings.exclude.iter().map(String::as_str)),
+            never_list: List::from_lines(settings.never.iter().map(String::as_str)),
             include: settings.include.clone(),
             exclude: settings.exclude.clone(),
             gitignore,
@@ -173,7 +182,8 @@ impl Rules {
     /// `info/exclude` and configuration of nested repositories.
     pub fn to_bytes(&self) -> Vec<u8> {
         let inner = &*self.0;
-        let mut out = vec![VERSION];
+        let never = &inner.settings.never;
+        let mut out = vec![if never.is_empty() { VERSION } else { WITH_NEVER }];
         let devices = inner.settings.device_names;
         let flags = [inner.repo.fold, inner.repo.is_git, inner.gitignore, inner.trust_own, devices];
         out.push(flags.iter().enumerate().map(|(i, f)| u8::from(*f) << i).sum());
@@ -193,13 +203,18 @@ impl Rules {
             out.extend((list.len() as u32).to_le_bytes());
             list.iter().for_each(|line| put(&mut out, line.as_bytes()));
         }
+        if !never.is_empty() {
+            out.extend((never.len() as u32).to_le_bytes());
+            never.iter().for_each(|line| put(&mut out, line.as_bytes()));
+        }
         out
     }
 
     /// Reads what [`Rules::to_bytes`] wrote; `None` for anything else.
     pub fn from_bytes(b: &[u8]) -> Option<Rules> {
         let mut r = Reader(b);
-        if r.byte()? != VERSION {
+        let version = r.byte()?;
+        if !matches!(version, VERSION | WITH_NEVER) {
             return None;
         }
         let flags = r.byte()?;
@@ -221,12 +236,14 @@ impl Rules {
         }
         let litter = r.lines()?;
         let remade = r.lines()?;
+        let never = if version == WITH_NEVER { r.lines()? } else { Vec::new() };
         if !r.0.is_empty() {
             return None;
         }
         let settings = RuleSettings {
             include,
             exclude,
+            never,
             gitignore_outside_git: flag(2),
             trust_backstitchignore: flag(3),
             device_names: flag(4),
@@ -237,6 +254,40 @@ impl Rules {
         inner.litter = List::from_lines(litter.iter().map(String::as_str));
         inner.remade = List::from_lines(remade.iter().map(String::as_str));
         Some(Rules(Arc::new(inner)))
+    }
+
+    /// Whether there are patterns of what is never stored.
+    pub fn has_never(&self) -> bool {
+        !self.0.never_list.is_empty()
+    }
+
+    /// True if the path, relative to the root, or a directory above it is never to be stored. A path elsewhere is asked for
+    /// as what it is below `/`.
+    pub fn is_never(&self, path: &BStr, is_dir: bool) -> bool {
+        self.has_never()
+            && path.find_iter(b"/").chain([path.len()]).any(|end| {
+                let above = path[..end].as_bstr();
+                let name = above.rfind_byte(b'/').map_or(above, |slash| above[slash + 1..].as_bstr());
+                self.0.never_list.decide(above, name, end < path.len() || is_dir, true) == Some(false)
+            })
+    }
+
+    /// The same for a path relative to the top of the git work tree that the root lies in.
+    pub fn is_never_in_git(&self, path: &BStr, is_dir: bool) -> bool {
+        let mut inside: &[u8] = path;
+        for (name, _) in &self.0.above {
+            match inside.strip_prefix(name.as_slice()).and_then(|rest| rest.strip_prefix(b"/")) {
+                Some(rest) => inside = rest,
+                // Beside the root it is meant by its name.
+                None => return self.is_never(path, is_dir),
+            }
+        }
+        self.is_never(inside.as_bstr(), is_dir)
+    }
+
+    /// The patterns of what is never stored, one a line.
+    pub fn never(&self) -> String {
+        self.0.settings.never.join("\n")
     }
 
     /// A digest of all sources.

@@ -430,7 +430,8 @@ impl Builder {
             let verdict = match decision.verdict {
                 Verdict::Keep => 0,
                 Verdict::Ignore => 1,
-                Verdict::Exclude => 2,
+                // Asked anew each time, by the reason beside it.
+                Verdict::Exclude | Verdict::Never => 2,
                 Verdict::Include => 3,
             };
             raw[62] |= verdict << 2;

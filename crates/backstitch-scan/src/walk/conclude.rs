@@ -174,7 +174,7 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
                     sum.skips = sum.skips.saturating_add(1);
                     sum.settled &= match reason {
                         Reason::Ignored => *is_dir,
-                        Reason::Excluded | Reason::Git | Reason::Special(_) => true,
+                        Reason::Excluded | Reason::NeverStored | Reason::Git | Reason::Special(_) => true,
                         _ => false,
                     };
                 }

@@ -453,7 +453,7 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
                     let stays = match reason {
                         Reason::Ignored => entry.is_dir() && !asks_index,
                         Reason::Excluded => !asks_index,
-                        Reason::Git | Reason::Special(_) => true,
+                        Reason::NeverStored | Reason::Git | Reason::Special(_) => true,
                         _ => false,
                     };
                     if !stays {

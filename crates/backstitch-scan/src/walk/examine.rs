@@ -218,6 +218,7 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             Verdict::Keep | Verdict::Include => return Ok(Step::Enter(decision)),
             Verdict::Ignore => Reason::Ignored,
             Verdict::Exclude => Reason::Excluded,
+            Verdict::Never => return Ok(Step::Done(Done::skip(Reason::NeverStored, true))),
         };
         decision.tracked = decision.unless_tracked && self.is_tracked(place, raw, old, true)?;
         let enter = decision.tracked
@@ -287,6 +288,9 @@ impl<'t, S: Sink> Walk<'t, '_, S> {
             Some(decision) => decision,
             None => place.matcher().decide(raw, false),
         };
+        if decision.verdict == Verdict::Never {
+            return Ok(Step::Done(Done::skip(Reason::NeverStored, false)));
+        }
         let covered = old.filter(|old| matches!(old.kind(), EntryKind::Leaf(_)));
         let skip = |reason, decision, detail, sticky| {
             Ok(Step::Done(Done::Skip {

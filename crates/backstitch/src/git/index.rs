@@ -148,7 +148,7 @@ impl Dir<'_> {
         for (name, e) in &self.leaves {
             let name: BString = names::encode(name).into_owned().into();
             let same = known.get(&name).is_some_and(|k| k.oid == e.oid && k.mode != MODE_TREE);
-            if e.mode != MODE_GITLINK && !same && !keep.blob(s, &e.oid)? {
+            if e.mode != MODE_GITLINK && !same && !keep.file(s, e.path.as_bstr(), &e.oid)? {
                 lost.insert(e.oid);
             }
             list.push(TreeEntry { mode: e.mode, name, oid: e.oid });
@@ -202,7 +202,11 @@ pub(super) fn write(
             if !inside || e.assume_valid || e.skip_worktree {
                 flags.extend_from_slice(line(e, inside).as_bytes());
             }
-            if !inside && e.mode != MODE_GITLINK && !lost.contains(&e.oid) && keep.blob(s, &e.oid)? {
+            if !inside
+                && e.mode != MODE_GITLINK
+                && !lost.contains(&e.oid)
+                && keep.file(s, e.path.as_bstr(), &e.oid)?
+            {
                 sides.insert(e.oid);
             }
         }

@@ -9,16 +9,17 @@ use std::{
     time::{Duration, Instant},
 };
 
+use backstitch_scan::Rules;
 use backstitch_store::{
     MODE_FILE, MODE_GITLINK, MODE_TREE, Odb, Oid, Scratch, TreeEntry, Writer, names, tree_id,
 };
-use bstr::{BString, ByteSlice};
+use bstr::{BStr, BString, ByteSlice};
 
 use super::{
     About,
     read::{Raw, Repo},
 };
-use crate::error::Result;
+use crate::{error::Result, paths};
 
 /// Commits and tags that are kept for one state.
 const MOST: usize = 1000;
@@ -36,6 +37,8 @@ const DEPTH: usize = 2000;
 /// A pack in the making and what went into it from a repository.
 pub(super) struct Keep<'a> {
     repo: &'a Repo,
+    /// What must not be stored.
+    pub rules: &'a Rules,
     pub writer: &'a Writer,
     /// Trees of the repository, and the same with names as stored, which are in the store.
     pub memo: HashMap<Oid, Oid>,
@@ -99,8 +102,8 @@ pub(super) fn read(odb: &Odb, kept: &Oid) -> Result<Kept> {
 }
 
 impl<'a> Keep<'a> {
-    pub fn new(repo: &'a Repo, writer: &'a Writer) -> Keep<'a> {
-        Keep { repo, writer, memo: HashMap::new(), missing: BTreeSet::new(), have: HashSet::new() }
+    pub fn new(repo: &'a Repo, rules: &'a Rules, writer: &'a Writer) -> Keep<'a> {
+        Keep { repo, rules, writer, memo: HashMap::new(), missing: BTreeSet::new(), have: HashSet::new() }
     }
 
     /// The first of what could not be kept.
@@ -131,8 +134,17 @@ impl<'a> Keep<'a> {
         Ok(had)
     }
 
+    /// The same for a file of the work tree, unless it is never to be stored.
+    pub fn file(&mut self, s: &mut Scratch, path: &BStr, oid: &Oid) -> Result<bool> {
+        if self.rules.is_never_in_git(path, false) {
+            self.missing.insert(*oid);
+            return Ok(false);
+        }
+        self.blob(s, oid)
+    }
+
     /// Puts a tree of the repository, with all below, into the store; gives its id there.
-    fn tree(&mut self, s: &mut Scratch, oid: &Oid, depth: usize) -> Result<Option<Oid>> {
+    fn tree(&mut self, s: &mut Scratch, at: &BStr, oid: &Oid, depth: usize) -> Result<Option<Oid>> {
         if let Some(stored) = self.memo.get(oid) {
             return Ok(Some(*stored));
         }
@@ -147,14 +159,15 @@ impl<'a> Keep<'a> {
             return lose(self);
         }
         for e in &mut entries {
+            let path = paths::join(at, &e.name);
             e.name = names::encode(&e.name).into_owned().into();
             match e.mode {
                 MODE_GITLINK => {}
-                MODE_TREE => match self.tree(s, &e.oid, depth + 1)? {
+                MODE_TREE => match self.tree(s, path.as_bstr(), &e.oid, depth + 1)? {
                     Some(stored) => e.oid = stored,
                     None => return Ok(None),
                 },
-                _ if self.blob(s, &e.oid)? => {}
+                _ if self.file(s, path.as_bstr(), &e.oid)? => {}
                 _ => return Ok(None),
             }
         }
@@ -254,7 +267,7 @@ impl<'a> Keep<'a> {
                 let known = before.get(&oid).copied().filter(|(_, tree)| tree.is_some());
                 let kept = match known {
                     Some(kept) => Some(kept),
-                    None => match self.tree(s, &c.tree, 0)? {
+                    None => match self.tree(s, BStr::new(""), &c.tree, 0)? {
                         Some(tree) => Some((self.writer.blob(s, &c.bytes)?.0, Some(tree))),
                         None => None,
                     },

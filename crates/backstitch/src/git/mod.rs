@@ -57,6 +57,9 @@ pub struct About {
     /// Objects that could not be kept: not in the repository, too large, or in a form that is not known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
+    /// The patterns of what was not to be stored.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub never: String,
     /// Why the index is not recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<String>,
@@ -76,7 +79,7 @@ pub(crate) fn record(
         return (None, None);
     }
     let Some(repo) = Repo::of(rules) else { return (None, None) };
-    match look(ws, &repo, writer, carried) {
+    match look(ws, &repo, rules, writer, carried) {
         Ok(oid) => (Some(oid), None),
         Err(e) => (None, Some(format!("the git state was not recorded: {}", e.message))),
     }
@@ -87,10 +90,13 @@ fn cache(ws: &Workspace) -> Result<PathBuf> {
 }
 
 /// The state, from the cache where nothing was touched since.
-fn look(ws: &Workspace, repo: &Repo, writer: &Writer, carried: Option<Oid>) -> Result<Oid> {
+fn look(ws: &Workspace, repo: &Repo, rules: &Rules, writer: &Writer, carried: Option<Oid>) -> Result<Oid> {
     repo.refuse_unknown()?;
     let file = cache(ws)?;
-    let before = repo.signature()?;
+    let signature = || -> Result<Option<Vec<u8>>> {
+        Ok(repo.signature()?.map(|mark| [mark.as_slice(), rules.never().as_bytes()].concat()))
+    };
+    let before = signature()?;
     if let (Some(oid), Some(mark)) = (carried, &before)
         && std::fs::read(&file).is_ok_and(|known| known == cached(&oid, mark))
     {
@@ -99,8 +105,8 @@ fn look(ws: &Workspace, repo: &Repo, writer: &Writer, carried: Option<Oid>) -> R
     // What git changes meanwhile is read again; a repository that never rests is recorded as it was seen last.
     let mut seen = before;
     for _ in 0..3 {
-        let (oid, whole) = write(repo, writer, carried)?;
-        let after = repo.signature()?;
+        let (oid, whole) = write(repo, rules, writer, carried)?;
+        let after = signature()?;
         if after == seen {
             if let Some(mark) = after.filter(|_| whole) {
                 // A cache: where it cannot be written the next capture reads again.
@@ -125,15 +131,23 @@ fn save(file: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 /// Reads everything and writes the tree; `false` where a later look may keep more.
-pub(crate) fn write(repo: &Repo, writer: &Writer, carried: Option<Oid>) -> Result<(Oid, bool)> {
+pub(crate) fn write(
+    repo: &Repo,
+    rules: &Rules,
+    writer: &Writer,
+    carried: Option<Oid>,
+) -> Result<(Oid, bool)> {
     let raw = repo.read()?;
     let mut s = writer.scratch();
+    let mut about = About { v: 1, never: rules.never(), ..About::default() };
+    // What was kept under other patterns is looked at anew.
     let before = match carried {
-        Some(oid) => values::parts(writer.odb(), &oid)?,
-        None => Default::default(),
+        Some(oid) if Values::read(writer.odb(), &oid).is_ok_and(|v| v.about.never == about.never) => {
+            values::parts(writer.odb(), &oid)?
+        }
+        _ => Default::default(),
     };
-    let mut about = About { v: 1, ..About::default() };
-    let mut keep = keep::Keep::new(repo, writer);
+    let mut keep = keep::Keep::new(repo, rules, writer);
     let mut out: Vec<TreeEntry> = Vec::new();
     let mut put = |name: &str, mode: u32, oid: Oid| out.push(TreeEntry { mode, name: name.into(), oid });
 

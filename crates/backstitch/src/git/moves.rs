@@ -6,7 +6,7 @@ use bstr::ByteSlice;
 use super::{
     Repo, SEEN, Values,
     put::{Move, plan, repository},
-    values::changes,
+    values::{INDEX, changes},
 };
 use crate::{
     error::{Code, Error, Result},
@@ -35,7 +35,7 @@ impl Workspace {
             Some(c) => Root::read(writer.odb(), &c.tree)?.git,
             None => None,
         };
-        let (now, _) = super::write(repo, &writer, carried)?;
+        let (now, _) = super::write(repo, &self.rules()?, &writer, carried)?;
         Ok((now, writer))
     }
 
@@ -90,6 +90,9 @@ impl Workspace {
         let mut m = plan(&repo, odb, now, before)?;
         // Only what the operation changed goes back.
         m.changes.retain(|c| done.iter().any(|d| d.name == c.name));
+        if !done.iter().any(|d| d.name == INDEX) {
+            m.warnings.clear();
+        }
         if let Some(first) = other.first().filter(|_| policy != OnConflict::Overwrite) {
             let why = format!("{first} of the repository changed since");
             if policy == OnConflict::Refuse {

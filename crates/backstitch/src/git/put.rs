@@ -39,6 +39,11 @@ pub(crate) struct Move {
 }
 
 impl Move {
+    /// Something of it is left alone.
+    pub(crate) fn falls_short(&self) -> bool {
+        self.conflict.is_some() || !self.warnings.is_empty()
+    }
+
     /// What goes into the plan's digest.
     pub(crate) fn name(&self, target: &str) -> String {
         let mut out = target.to_owned();
@@ -77,6 +82,7 @@ pub(crate) fn plan(repo: &Repo, odb: &Odb, now: Oid, to: Oid) -> Result<Move> {
             warnings.push(format!("the index is left alone: {why} {when}"));
         }
     }
+    lock::refuse_links(repo, &list)?;
     lock::refuse_locked(repo, &list)?;
     refs::refuse_elsewhere(repo, &list)?;
     objects::refuse_missing(repo, odb, &wanted)?;
@@ -238,7 +244,11 @@ pub(crate) fn roll_back(
     before: &Oid,
     after: &Oid,
 ) -> Result<Vec<String>> {
-    let repo = repository(ws)?;
+    let repo = match repository(ws) {
+        // Somebody removed or converted it since: nothing of it is as the operation left it.
+        Err(e) if e.code == Code::GitState => return Ok(vec![".git".to_owned()]),
+        repo => repo?,
+    };
     let (from, to) = (Values::read(odb, after)?, Values::read(odb, before)?);
     let list = changes(&from, &to);
     let files: Vec<PathBuf> = list.iter().map(|c| file_of(&repo, c.name.as_bstr())).collect();

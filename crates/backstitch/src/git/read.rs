@@ -169,10 +169,12 @@ impl Repo {
     /// # Errors
     /// `failed` for a repository of a kind that is not known, with what it is.
     pub(crate) fn refuse_unknown(&self) -> Result<()> {
-        let what = match (self.place.sha256, self.place.common.join("reftable").is_dir()) {
-            (true, _) => "its ids are SHA-256",
-            (_, true) => "its refs are a reftable",
-            _ => return Ok(()),
+        let common = &self.place.common;
+        let what = match () {
+            () if self.place.sha256 => "its ids are SHA-256",
+            () if common.join("reftable").is_dir() => "its refs are a reftable",
+            () if common.join("refs").is_symlink() => "its refs are a link to somewhere else",
+            () => return Ok(()),
         };
         Err(Error::new(Code::GitState, format!("{}: {what}", self.place.common.display()))
             .at(&self.place.common)

@@ -169,7 +169,7 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
     }
     let work = plan.items.iter().filter(|i| i.action.changes() && i.result == Progress::Pending).count();
     if work == 0 && moved.is_none() {
-        let partial = is_partial(&plan.items) || told.as_ref().is_some_and(|m| m.conflict.is_some());
+        let partial = is_partial(&plan.items) || told.as_ref().is_some_and(Move::falls_short);
         warnings.extend(crate::room::warning(&plan.items));
         return Ok(Outcome {
             operation: None,
@@ -328,7 +328,7 @@ pub(crate) fn run(ws: &Workspace, request: Request<'_>) -> Result<Outcome> {
         plan: digest,
         target,
         safety: listed_safety.then_some(safety.id),
-        partial: is_partial(&plan.items) || told.as_ref().is_some_and(|m| m.conflict.is_some()),
+        partial: is_partial(&plan.items) || told.as_ref().is_some_and(Move::falls_short),
         items: plan.items,
         verified: true,
         rows: Vec::new(),

@@ -64,7 +64,8 @@ impl Outcome {
     pub(crate) fn with_git(mut self, git: Option<Move>) -> Outcome {
         if let Some(m) = &git {
             self.warnings.extend(m.warnings.iter().cloned());
-            self.partial |= m.conflict.is_some();
+            // An index that is left alone is part of what was asked for.
+            self.partial |= m.falls_short();
         }
         self.git = git;
         self
@@ -100,6 +101,7 @@ fn is_shortfall(i: &Item) -> bool {
                         | "excluded"
                         | "ignored-then"
                         | "excluded-then"
+                        | "never-stored-then"
                         | "not-empty"
                 )
             ) && !i.reason.as_deref().is_some_and(left_out_by_rule_then)

@@ -84,6 +84,13 @@ pub const KEYS: &[Key] = &[
         guard: Guard::Any,
     },
     Key {
+        name: "never_store",
+        form: Form::List,
+        default: "[]",
+        help: "patterns (ignore-file syntax) of what is never recorded, also where a tool or a call names it; such paths are never changed either",
+        guard: Guard::Any,
+    },
+    Key {
         name: "nested",
         form: Form::Choice(&["content", "boundary"]),
         default: "\"content\"",

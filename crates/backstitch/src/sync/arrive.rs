@@ -9,7 +9,7 @@ use backstitch_scan::Rules;
 use backstitch_store::{
     Edit, Expect, MODE_EXECUTABLE, MODE_FILE, MODE_LINK, MODE_TREE, Oid, Scratch, TreeEntry, Writer, names,
 };
-use bstr::{BString, ByteSlice};
+use bstr::{BStr, BString, ByteSlice};
 
 use super::{Diverged, Known, Pulled, Refused, SYNCED, Strange, Synced, origin};
 use crate::{
@@ -116,6 +116,39 @@ impl Copy<'_> {
         self.tree(entries, oid)?;
         self.files.insert(*oid, (files, all));
         Ok((files, all))
+    }
+
+    /// A path of a row's files that is never to be stored here; asked before anything of the row is.
+    fn never(&self, rules: &Rules, at: &BStr, oid: &Oid, left: &mut u64) -> Result<Option<BString>> {
+        for e in self.from.tree(oid)? {
+            *left = left.checked_sub(1).ok_or_else(|| bad("more entries than a row may have"))?;
+            let name = names::decode(&e.name).ok_or_else(|| bad(format!("the name {:?}", e.name)))?;
+            let path = paths::join(at, &name);
+            let is_dir = e.mode == MODE_TREE;
+            if rules.is_never(path.as_bstr(), is_dir) {
+                return Ok(Some(path));
+            }
+            let deep = path.find_iter(b"/").nth(DEPTH).is_some();
+            if is_dir
+                && !deep
+                && let Some(found) = self.never(rules, path.as_bstr(), &e.oid, left)?
+            {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// As above, of a row's root.
+    fn refuse_never(&self, rules: &Rules, root: &Oid) -> Result<()> {
+        let entries = self.from.tree(root)?;
+        let Some(files) = entries.iter().find(|e| e.name == "files" && e.mode == MODE_TREE) else {
+            return Ok(());
+        };
+        match self.never(rules, BStr::new(""), &files.oid, &mut { ENTRIES })? {
+            Some(path) => Err(bad(format!("{path}, which the setting never_store names"))),
+            None => Ok(()),
+        }
     }
 
     fn meta(&mut self, oid: &Oid, depth: usize) -> Result<()> {
@@ -249,6 +282,7 @@ pub(super) fn take(
         metas: HashSet::new(),
         blobs: HashSet::new(),
     };
+    let never = ws.rules()?;
     let now = record::now_ms();
     let mut good: Vec<New> = Vec::new();
     for (n, (id, oid)) in new.iter().enumerate() {
@@ -263,6 +297,9 @@ pub(super) fn take(
             let origin = origin.ok_or_else(|| bad("a record that does not say where it is from"))?;
             if !matches!(record.state, State::Complete | State::Partial) {
                 return Err(bad("a row that holds nothing"));
+            }
+            if never.has_never() {
+                copy.refuse_never(&never, &tree)?;
             }
             let (files, doc) = copy.root(&tree)?;
             if doc.covers != record.covers {

@@ -64,7 +64,8 @@ impl<'a> Filter<'a> {
         prompts: bool,
     ) -> Result<Filter<'a>> {
         let s = ws.settings();
-        let patterns = Patterns::new(&s.list("sync.private"), &s.list("sync.send"))?;
+        let private = [s.list("sync.private"), s.list("never_store")].concat();
+        let patterns = Patterns::new(&private, &s.list("sync.send"))?;
         let root = ws.root().to_string_lossy().into_owned();
         Ok(Filter { odb, writer, patterns, origin, prompts, root, done: HashMap::new() })
     }

@@ -6,7 +6,11 @@ use std::{
     io::Read,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::atomic::Ordering,
+    sync::{
+        Arc, Mutex,
+        atomic::Ordering,
+        mpsc::{self, Receiver},
+    },
     time::Duration,
 };
 
@@ -33,9 +37,48 @@ const SETTINGS: &[&str] = &[
     "fetch.writeCommitGraph=false",
     "fetch.bundleURI=",
     "transfer.bundleURI=false",
+    // A connection on which nothing moves for two minutes has ended.
+    "http.lowSpeedLimit=1",
+    "http.lowSpeedTime=120",
 ];
 /// Of what git says, for the error.
-const SAID: u64 = 16 << 10;
+const SAID: usize = 16 << 10;
+
+/// How long after git's end to wait for more: a process that it left behind (ssh's shared connection) may hold its pipes open.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// What a pipe brings, read beside.
+struct Said {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    ended: Receiver<()>,
+}
+
+impl Said {
+    fn of(pipe: Option<impl Read + Send + 'static>) -> Said {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let (end, ended) = mpsc::channel();
+        let into = bytes.clone();
+        if let Some(mut pipe) = pipe {
+            std::thread::spawn(move || {
+                let mut part = [0; 4096];
+                while let Ok(n @ 1..) = pipe.read(&mut part) {
+                    let mut all = into.lock().unwrap_or_else(|e| e.into_inner());
+                    // Whoever writes more is not made to wait.
+                    let room = SAID.saturating_sub(all.len()).min(n);
+                    all.extend_from_slice(&part[..room]);
+                }
+                let _ = end.send(());
+            });
+        }
+        Said { bytes, ended }
+    }
+
+    fn end(self) -> Vec<u8> {
+        // Also where there was no pipe: its sender is gone.
+        let _ = self.ended.recv_timeout(LINGER);
+        std::mem::take(&mut *self.bytes.lock().unwrap_or_else(|e| e.into_inner()))
+    }
+}
 
 pub(super) struct Transport<'a> {
     git_dir: PathBuf,
@@ -141,21 +184,10 @@ impl<'a> Transport<'a> {
                 .hint("`sync` carries checkpoints with git: install it; nothing else needs it"),
             _ => Error::new(Code::Remote, format!("git cannot be run: {e}")),
         })?;
-        let read = |pipe: Option<Box<dyn Read + Send>>| {
-            std::thread::spawn(move || {
-                let mut bytes = Vec::new();
-                if let Some(mut pipe) = pipe {
-                    let _ = (&mut pipe).take(SAID).read_to_end(&mut bytes);
-                    // Whoever writes more is not made to wait.
-                    let _ = std::io::copy(&mut pipe, &mut std::io::sink());
-                }
-                bytes
-            })
-        };
-        let out = read(child.stdout.take().map(|p| Box::new(p) as _));
-        let err = read(child.stderr.take().map(|p| Box::new(p) as _));
+        let out = Said::of(child.stdout.take());
+        let err = Said::of(child.stderr.take());
         let status = self.wait(&mut child)?;
-        let (out, err) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
+        let (out, err) = (out.end(), err.end());
         if status.success() {
             return Ok(out);
         }

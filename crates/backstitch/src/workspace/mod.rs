@@ -384,6 +384,7 @@ impl Workspace {
             &RuleSettings {
                 include: s.list("include"),
                 exclude: s.list("exclude"),
+                never: s.list("never_store"),
                 global_excludes: match s.word("global_excludes") {
                     "always" => Some(true),
                     "never" => Some(false),

@@ -1,6 +1,7 @@
 //! Git's lock files, held so that a crash leaves none that nobody dares to remove.
 
 use std::{
+    collections::BTreeSet,
     fs,
     io::{self, Write},
     os::unix::fs::MetadataExt,
@@ -55,6 +56,35 @@ pub(super) fn refuse_locked(repo: &Repo, list: &[Change]) -> Result<()> {
     }
 }
 
+/// What is written stays in the repository: a directory of it that is a link leads who knows where.
+///
+/// # Errors
+/// `git-state`, naming the link.
+pub(super) fn refuse_links(repo: &Repo, list: &[Change]) -> Result<()> {
+    let (own, common) = (&repo.place.git_dir, &repo.place.common);
+    let mut dirs = BTreeSet::from([common.join("objects")]);
+    for c in list {
+        let file = file_of(repo, c.name.as_bstr());
+        let log = super::refs::log_of(repo, c.name.as_bstr());
+        for path in [&file, &log] {
+            let above = path.ancestors().skip(1);
+            dirs.extend(above.take_while(|d| d != own && d != common).map(Path::to_owned));
+        }
+    }
+    match dirs.iter().find(|d| d.is_symlink()) {
+        Some(link) if !list.is_empty() => Err(Error::new(
+            Code::GitState,
+            format!(
+                "{} is a link: a git state is put back only into a repository of its own",
+                link.display()
+            ),
+        )
+        .at(link)
+        .hint("leave out --git-state, or put a directory there; nothing was changed")),
+        _ => Ok(()),
+    }
+}
+
 pub(super) fn sync_dir(dir: &Path) -> Result<()> {
     fs::File::open(dir).and_then(|d| d.sync_all()).map_err(|e| Error::io(dir, e))
 }
@@ -62,7 +92,9 @@ pub(super) fn sync_dir(dir: &Path) -> Result<()> {
 /// Removes a file that may be gone already.
 pub(super) fn remove(file: &Path) -> Result<()> {
     match fs::remove_file(file) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::io(file, e)),
+        Err(e) if !matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Err(Error::io(file, e))
+        }
         _ => Ok(()),
     }
 }
@@ -166,6 +198,11 @@ pub(super) fn sweep(repo: &Repo, op: &str, files: &[PathBuf]) -> Result<()> {
         if identity(&lock).is_some_and(|i| ours.contains(&i)) {
             remove(&lock)?;
         }
+    }
+    // Objects that were being written, by the names that git gives to such.
+    let objects = repo.place.common.join("objects");
+    for fan in fs::read_dir(&objects).map_err(|e| Error::io(&objects, e))?.flatten() {
+        remove(&fan.path().join(super::objects::temporary(op)))?;
     }
     temps.iter().try_for_each(|t| remove(t))
 }

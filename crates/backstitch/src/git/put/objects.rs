@@ -19,6 +19,11 @@ fn damaged(what: impl std::fmt::Display) -> Error {
     Error::new(Code::StoreDamaged, format!("a recorded git object is not what it should be: {what}"))
 }
 
+/// What an object is called while an operation writes it; git collects what has such a name.
+pub(super) fn temporary(op: &str) -> String {
+    format!("tmp_obj_{op}")
+}
+
 /// Ids of the parents in a commit with git's header.
 fn parents(bytes: &[u8]) -> Vec<Oid> {
     let Some(body) = bytes.strip_prefix(b"commit ").and_then(|b| Some(&b[b.find_byte(0)? + 1..])) else {
@@ -47,6 +52,11 @@ pub(super) fn refuse_missing(repo: &Repo, odb: &Odb, to: &Values) -> Result<()> 
             && !repo.has(&oid)
         {
             return refuse(name.as_bstr(), &oid);
+        }
+    }
+    for e in to.index(odb)?.iter().filter(|e| e.mode != MODE_GITLINK) {
+        if !odb.contains(&e.oid) && !repo.has(&e.oid) {
+            return refuse(format!("the index entry {}", e.path).as_str().into(), &e.oid);
         }
     }
     // The ends of a shallow repository are wherever it says.
@@ -119,7 +129,10 @@ impl Bring<'_> {
             }
         }
         let raw = tree_id(&mut entries)?;
-        if !self.repo.has(&raw) {
+        // Readers know the empty tree without its object; git's own check wants it.
+        let hex = raw.to_string();
+        let loose = self.repo.place.common.join("objects").join(&hex[..2]).join(&hex[2..]);
+        if !self.repo.has(&raw) || entries.is_empty() && !loose.exists() {
             let mut body = Vec::new();
             for e in &entries {
                 body.extend_from_slice(format!("{:o} ", e.mode).as_bytes());
@@ -143,7 +156,7 @@ impl Bring<'_> {
         let hex = oid.to_string();
         let dir = self.repo.place.common.join("objects").join(&hex[..2]);
         fs::create_dir_all(&dir).map_err(|e| Error::io(&dir, e))?;
-        let (file, temp) = (dir.join(&hex[2..]), dir.join(format!("tmp_obj_{}", self.op)));
+        let (file, temp) = (dir.join(&hex[2..]), dir.join(temporary(self.op)));
         let put = || {
             match fs::remove_file(&temp) {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),

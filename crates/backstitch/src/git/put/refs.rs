@@ -53,7 +53,7 @@ pub(super) fn refuse_elsewhere(repo: &Repo, list: &[Change]) -> Result<()> {
     Ok(())
 }
 
-fn log_of(repo: &Repo, name: &BStr) -> std::path::PathBuf {
+pub(super) fn log_of(repo: &Repo, name: &BStr) -> std::path::PathBuf {
     let base = if name == "HEAD" { &repo.place.git_dir } else { &repo.place.common };
     paths::to_path(&base.join("logs"), name)
 }
