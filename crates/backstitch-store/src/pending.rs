@@ -43,6 +43,8 @@ pub(crate) struct Pending {
     /// Commits wait in memory: one alone becomes a loose object.
     pub(crate) commits: Mutex<Vec<(Oid, Vec<u8>)>>,
     pub(crate) big: Mutex<Vec<Big>>,
+    /// Trees as they were given, since most are read again to tell what changed.
+    pub(crate) trees: Mutex<Trees>,
     /// A write failed: nothing more is accepted.
     pub(crate) failed: AtomicBool,
     /// Finished or dropped: reading handles that live on look into the store only.
@@ -56,6 +58,16 @@ impl fmt::Debug for Pending {
         f.write_str("Pending")
     }
 }
+
+/// Some of the trees, up to [`TREES_KEPT`].
+#[derive(Default)]
+pub(crate) struct Trees {
+    bytes: usize,
+    all: OidMap<Box<[u8]>>,
+}
+
+/// Bytes of trees that are kept in memory beside what is written of them.
+const TREES_KEPT: usize = 16 << 20;
 
 #[derive(Debug)]
 pub(crate) struct Big {
@@ -138,6 +150,7 @@ impl Pending {
             tail: Mutex::default(),
             commits: Mutex::default(),
             big: Mutex::default(),
+            trees: Mutex::default(),
             failed: AtomicBool::new(false),
             closed: AtomicBool::new(false),
         }
@@ -155,6 +168,15 @@ impl Pending {
                 slot.insert(Seen::Here);
                 true
             }
+        }
+    }
+
+    /// Remembers a tree that was appended, if there is room.
+    pub(crate) fn keep_tree(&self, id: [u8; OID_LEN], data: &[u8]) {
+        let mut trees = lock(&self.trees);
+        if trees.bytes + data.len() <= TREES_KEPT {
+            trees.bytes += data.len();
+            trees.all.insert(id, data.into());
         }
     }
 
@@ -311,6 +333,9 @@ impl Pending {
         }
         if let Some((_, data)) = lock(&self.commits).iter().find(|(id, _)| id == oid) {
             return Ok(Some((Kind::Commit, data.clone())));
+        }
+        if let Some(data) = lock(&self.trees).all.get(&hash::raw(oid)) {
+            return Ok(Some((Kind::Tree, data.to_vec())));
         }
         if let Some(path) = self.big(oid) {
             let mut found = Collect::default();

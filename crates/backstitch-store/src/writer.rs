@@ -252,6 +252,9 @@ impl Writer {
         }
         let deflater = s.deflater.get_or_insert_with(Deflater::new);
         self.shared.append(&mut lock(&s.buffer), deflater, kind, id, data)?;
+        if kind == Kind::Tree {
+            self.shared.keep_tree(id, data);
+        }
         Ok((oid, true))
     }
 
