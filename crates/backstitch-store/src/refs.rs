@@ -517,6 +517,16 @@ fn is_component(part: &str) -> bool {
 
 /// Below `refs/`, and as git takes it.
 pub(crate) fn is_ref_name(name: &str) -> bool {
+    // Nearly every name, of thousands in one file.
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'/';
+    if let Some(rest) = name.strip_prefix("refs/")
+        && rest.bytes().all(plain)
+        && !rest.is_empty()
+        && !name.contains("//")
+        && !name.ends_with('/')
+    {
+        return true;
+    }
     name.starts_with("refs/") && name.split('/').all(is_component)
 }
 
