@@ -168,7 +168,7 @@ impl Workspace {
             }
             None => Err(Error::new(Code::Usage, format!("{} is a directory", path.to_str_lossy()))
                 .at_bytes(path)
-                .hint("name a file in it; `export` and `restore` are for folders")),
+                .hint("`backstitch files` lists what is in it; `export` and `restore` are for folders")),
         }
     }
 

@@ -57,7 +57,12 @@ impl Workspace {
                 Item::transition(path, None, Some(Stand { node: e.node, attrs: e.attrs }))
             })
             .collect();
-        operation::apply(&mut place, &mut items, &[], self.threads(), control)?;
+        // What was begun in a new folder is not for us to remove: somebody may have put something there meanwhile.
+        let partly = |mut e: Error| {
+            e.path.get_or_insert_with(|| paths::bytes(dir).to_owned());
+            e.hint(format!("{} holds a part of it: remove it before you export there again", dir.display()))
+        };
+        operation::apply(&mut place, &mut items, &[], self.threads(), control).map_err(partly)?;
         place.sync_all()?;
         if let Some(i) = items.iter().find(|i| i.result != Progress::Done) {
             return Err(Error::new(
@@ -80,8 +85,14 @@ impl Workspace {
         let mut tar = tar::Builder::new(out);
         let mut n = 0;
         let (uid, gid) = self.owner();
-        for (path, e) in self.entries(c)? {
-            (control.progress)("writing", n, 0);
+        let entries = self.entries(c)?;
+        let total = entries.len() as u64;
+        for (done, (path, e)) in (0..).zip(entries) {
+            (control.progress)("writing", done, total);
+            if control.interrupt.load(Ordering::Relaxed) {
+                return Err(Error::new(Code::Interrupted, "interrupted; no archive was made")
+                    .hint("call it again: it begins anew"));
+            }
             let mut h = tar::Header::new_gnu();
             h.set_mtime(u64::try_from(c.record.created_ms.div_euclid(1000)).unwrap_or(0));
             let (u, g) = e.attrs.owner.unwrap_or((uid, gid));

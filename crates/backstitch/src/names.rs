@@ -210,7 +210,7 @@ fn resolve_in<'a>(rows: Vec<&'a Checkpoint>, name: &str, shown: &str) -> Result<
                 .rev()
                 .find(|c| c.record.kind == kind && c.record.turn == Some(n))
                 .copied()
-                .ok_or_else(|| none(shown));
+                .ok_or_else(|| none(shown).hint("`backstitch session show` lists the turns"));
         }
     }
     if let Some(label) = name.strip_prefix("label:") {

@@ -103,7 +103,9 @@ pub fn log(cx: &Context, a: &Log) -> Result<u8> {
         .map(|Entry { checkpoint: c, change, by }| {
             let r = &c.record;
             let id = if cx.ui.verbose { &r.id } else { ids.short(&r.id) };
-            let mut about = text::cut(&text::headline(c), 60);
+            // A tool that said nothing is named as the author already.
+            let silent = r.label.is_none() && r.prompt.is_none() && by.tool == r.tool;
+            let mut about = if silent { String::new() } else { text::cut(&text::headline(c), 60) };
             if let Some((a, b)) = change.mode_change {
                 about = format!("[mode {a:04o} → {b:04o}] {about}");
             }

@@ -171,11 +171,16 @@ pub fn line(
     if !marks.is_empty() {
         about = format!("[{}] {about}", marks.join(", "));
     }
+    // Where there is little room the signs say enough.
+    let mut size = r.summary.line();
+    if let (Some((_, signs)), true) = (size.split_once(": "), cx.ui.width().is_some_and(|w| w < 70)) {
+        size = signs.to_owned();
+    }
     vec![
         Cell::styled(id, style::ID),
         Cell::styled(text::age(r.created_ms, cx.ui.verbose), style::DIM).right(),
         Cell::new(kind),
-        Cell::styled(r.summary.line(), style::CHANGED),
+        Cell::styled(size, style::CHANGED),
         Cell::new(about.trim_end()),
     ]
 }

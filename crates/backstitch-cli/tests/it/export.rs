@@ -182,3 +182,33 @@ fn a_bundle_holds_large_files_and_empty_folders() {
     let got = git.run(&w.top.join("clone"), ["show", "HEAD:files/large.bin"]).unwrap();
     assert!(got == large, "the large file came through");
 }
+
+#[test]
+fn an_export_that_is_interrupted_says_what_is_there() {
+    use backstitch::{
+        error::Code,
+        workspace::{Control, Surroundings, Workspace},
+    };
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let w = World::new();
+    for n in 0..200 {
+        w.write(&format!("many/{n}"), "x");
+    }
+    w.save(&[]);
+    let s = Surroundings { store_base: w.cli.store_dir(), ..Surroundings::default() };
+    let ws = Workspace::open(&w.ws, s).unwrap();
+    let rows = ws.rows().unwrap();
+    let stop = AtomicBool::new(false);
+    let tick = |_: &str, done: u64, _: u64| stop.store(done > 20, Ordering::Relaxed);
+    let mut archive = Vec::new();
+    let control = Control { interrupt: &stop, progress: &tick };
+    let e = ws.export_tar(rows.newest().unwrap(), &mut archive, &control).unwrap_err();
+    assert_eq!(e.code, Code::Interrupted);
+    // At once, so that it is known how far it came.
+    let stop = AtomicBool::new(true);
+    let out = w.top.join("out");
+    let control = Control { interrupt: &stop, progress: &|_, _, _| {} };
+    let e = ws.export_dir(rows.newest().unwrap(), &out, &control).unwrap_err();
+    assert_eq!(e.code, Code::Interrupted);
+    assert!(e.hint.unwrap().contains("holds a part of it"));
+}
