@@ -111,3 +111,27 @@ fn a_forks_line_with_read_only_folders() {
     assert_eq!(v["suspects"][0]["kind"], "turn", "{v}");
     nothing_is_left(&w);
 }
+
+#[test]
+fn a_command_that_wrecks_its_folder_wrecks_nothing_else() {
+    let w = worked();
+    let (before, rows) = (w.tree(), w.json(&["list", "--all"]));
+    for wreck in [
+        "rm -rf ./* ./.??*",
+        "chmod -R 000 .",
+        "mkdir -p x/y && chmod 500 x/y x",
+        "ln -s / root; mkfifo pipe; echo > a.txt; mv a.txt b.txt",
+        "cd .. && mv \"$OLDPWD\" gone && mkdir \"$OLDPWD\" && rm -rf gone",
+    ] {
+        let v = w.json(&sh(&format!("test ! -e new.txt; bad=$?; {wreck}; exit $bad")));
+        assert_eq!((&v["result"], &v["turn"]), (&json!("found"), &json!(5)), "{wreck}");
+        before.assert_same(&w.tree(), &backstitch_testkit::Compare::default(), wreck);
+        nothing_is_left(&w);
+    }
+    // It may even end whoever runs it.
+    let run = w.run(&sh("kill -9 $PPID"));
+    assert_eq!(run.code, None, "{run}");
+    before.assert_same(&w.tree(), &backstitch_testkit::Compare::default(), "killed");
+    assert_eq!(w.json(&["list", "--all"]), rows);
+    assert_eq!(w.json(&["verify"])["ok"], true);
+}

@@ -21,6 +21,7 @@ mod git_kinds;
 mod git_state;
 mod hostile;
 mod hunks;
+mod line_kinds;
 mod merge;
 mod named;
 mod never_stored;

@@ -328,3 +328,103 @@ fn a_remote_that_is_none_is_named() {
     let gone = a.dir.path().join("gone.git");
     assert_eq!(a.open().push(&to(&gone), &Control::default()).unwrap_err().code, Code::Remote);
 }
+
+/// What others may put under the names of rows, beyond what the test above has.
+#[test]
+fn a_remote_that_lies_is_neither_believed_nor_waited_for() {
+    let (a, b) = (World::new(), World::new());
+    let remote = bare(&a);
+    // Names that are ordinary here, whatever they are elsewhere.
+    for name in ["A", "a", "aux", "nul.txt", "C:x", "git~1", "x\\y", "trailing. ", "\u{200c}.git"] {
+        a.write(name, name);
+    }
+    a.checkpoint();
+    push(&a, &remote);
+    let good = newest(&a);
+    let name = format!("refs/backstitch/checkpoints/{}", good.record.id);
+    let message = git(&remote, &["log", "-1", "--format=%B", &name]);
+    let tree = git(&remote, &["rev-parse", &format!("{name}^{{tree}}")]).trim().to_owned();
+    let meta = git(&remote, &["rev-parse", &format!("{name}:meta")]).trim().to_owned();
+    let make = |lines: &str| {
+        use std::io::Write;
+        let mut c = Git::new().unwrap().command(&remote, ["mktree"]);
+        let mut child =
+            c.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+        String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap().trim().to_owned()
+    };
+    let id = |n: u32| format!("01m8ptnfj3wth{n:03}");
+    let as_id = |n: u32| message.replace(&good.record.id, &id(n));
+    // A few objects that are ten to the twelfth files.
+    let mut bomb = git(&remote, &["rev-parse", &format!("{name}:files")]).trim().to_owned();
+    for _ in 0..12 {
+        bomb = make(&(0..10).map(|n| format!("040000 tree {bomb}\t{n}\n")).collect::<String>());
+    }
+    let bomb = make(&format!("040000 tree {bomb}\tfiles\n040000 tree {meta}\tmeta\n"));
+    plant(&remote, &id(1), &bomb, &as_id(1));
+    // A row of a version that is not known, and one that comes before all others and after them.
+    plant(&remote, &id(2), &tree, &as_id(2).replace("\"v\":1", "\"v\":99"));
+    plant(&remote, &id(3), &tree, &as_id(3).replace("\"seq\":", "\"seq\":18446744073709551615,\"x\":"));
+    // Names that are other rows', and that are no rows at all.
+    git(&remote, &["symbolic-ref", &format!("refs/backstitch/checkpoints/{}", id(4)), &name]);
+    git(&remote, &["tag", "-a", "-m", "t", "t", &name]);
+    git(&remote, &["update-ref", &format!("refs/backstitch/checkpoints/{}", id(5)), "refs/tags/t"]);
+    for odd in ["deep/er", "%2e%2e", "\u{202e}evil", "-rf", "UPPERCASE0000000"] {
+        git(&remote, &["update-ref", &format!("refs/backstitch/checkpoints/{odd}"), &name]);
+    }
+    let got = pull(&b, &remote);
+    assert!(got.checkpoints.contains(&good.record.id), "{got:#?}");
+    for n in [1, 2, 4, 5] {
+        assert!(got.refused.iter().any(|r| r.checkpoint == id(n)), "{n}: {got:#?}");
+        assert!(!got.checkpoints.contains(&id(n)), "{n}");
+    }
+    let rows = b.open().rows().unwrap();
+    assert!(rows.all.iter().all(|c| c.record.seq < u64::MAX / 2), "there is always a next one");
+    b.restore(rows.by_id(&good.record.id).unwrap());
+    for name in ["A", "a", "aux", "C:x", "git~1"] {
+        assert_eq!(b.read(name), name);
+    }
+    assert!(b.checkpoint().record.seq > 0);
+    b.check_store();
+}
+
+#[test]
+fn what_is_forgotten_leaves_with_the_next_push_and_does_not_come_back() {
+    let (a, b, c) = (World::new(), World::new(), World::new());
+    let remote = bare(&a);
+    a.write("plain", "TO-BE-FORGOTTEN");
+    a.write("f", "1");
+    a.checkpoint();
+    a.write("f", "2");
+    a.checkpoint();
+    push(&a, &remote);
+    pull(&b, &remote);
+    let forget = |w: &World| {
+        let o = backstitch::forget::Options { paths: vec!["plain".into()], dry_run: false };
+        w.open().forget(&o, &Control::default()).unwrap();
+    };
+    let listed = || {
+        let all = git(&remote, &["for-each-ref", "--format=%(objectname)"]);
+        all.lines().filter(|o| git(&remote, &["ls-tree", "-r", "--name-only", o]).contains("plain")).count()
+    };
+    assert_eq!(listed(), 2);
+    forget(&a);
+    assert_eq!(push(&a, &remote).checkpoints.len(), 2, "as they are now");
+    assert_eq!(listed(), 0);
+    // Whoever has it keeps it; whoever comes later never sees it, and leaves what stands there alone.
+    assert!(pull(&b, &remote).checkpoints.is_empty());
+    b.restore(&newest(&b));
+    assert_eq!(b.read("plain"), "TO-BE-FORGOTTEN");
+    push(&b, &remote);
+    assert_eq!(listed(), 0, "a row that was made elsewhere is not sent again");
+    pull(&c, &remote);
+    c.write("plain", "of c");
+    c.restore(&newest(&c));
+    assert_eq!((c.read("plain"), c.read("f")), ("of c".into(), "2".into()));
+    forget(&b);
+    assert!(pull(&b, &remote).checkpoints.is_empty());
+    assert!(!git(&b.git_dir(), &["cat-file", "--batch-all-objects", "--batch"]).contains("TO-BE-FORGOTTEN"));
+    for w in [&a, &b, &c] {
+        w.check_store();
+    }
+}
