@@ -14,6 +14,11 @@ impl Shapes {
         self.0.extend(home.paths().filter(|p| !is_temporary(p)).map(form));
     }
 
+    /// This path may stay, whether or not it was there.
+    pub fn allow(&mut self, path: &[u8]) {
+        self.0.insert(form(path));
+    }
+
     /// Paths that look like none that were learnt, or like temporaries.
     pub fn unknown(&self, home: &Image) -> Vec<String> {
         home.paths()
