@@ -100,6 +100,19 @@ fn others_work_is_out_of_reach() {
         ("rewind_plan", json!({"to": "1", "force": true})),
         ("rewind_plan", json!({"to": "1", "workspace": "/"})),
         ("rewind_plan", json!({"to": "--force"})),
+        ("revert_plan", json!({"to": "other/turn:1"})),
+        ("revert_plan", json!({"to": "1"})),
+        ("revert_plan", json!({})),
+        ("revert_plan", json!({"to": "1", "session": "other"})),
+        ("revert_plan", json!({"to": "1", "on_conflict": "merge"})),
+        ("revert_plan", json!({"to": "1", "markers": true})),
+        ("revert_plan", json!({"to": "1", "outside": true})),
+        ("revert_apply", json!({"plan": "00"})),
+        ("blame", json!({"path": "/etc/passwd"})),
+        ("blame", json!({"path": "../x"})),
+        ("blame", json!({"path": ".git/config"})),
+        ("log", json!({"path": "/etc/passwd"})),
+        ("log", json!({"path": "a.txt", "workspace": "/"})),
         ("rewind_apply", json!({"plan": "00"})),
         ("rewind_apply", json!({})),
         ("undo", json!({})),
@@ -136,6 +149,37 @@ fn others_work_is_out_of_reach() {
     let plan = ok(&mut rpc, "rewind_plan", json!({"to": "turn:1"}));
     ok(&mut rpc, "rewind_apply", json!({"plan": plan["plan"]}));
     assert_eq!((w.read("a.txt").as_str(), w.read("theirs.txt").as_str()), ("one\ntwo\nthree\n", "newer\n"));
+    end(rpc);
+}
+
+#[test]
+fn r133_an_agent_takes_back_one_turn_and_sees_who_wrote_what() {
+    let w = World::new();
+    let text = |a: &str, b: &str| format!("{a}\ntwo\nthree\nfour\n{b}\n");
+    w.write("a.txt", text("one", "five"));
+    let s = crate::sessions::Agent { w: &w, id: "own" };
+    s.turn("k1", "a.txt", &text("ONE", "five"));
+    s.turn("k2", "a.txt", &text("ONE", "FIVE"));
+    let mut rpc = mcp(&w, &["--session", "own"]);
+    let lines = ok(&mut rpc, "blame", json!({"path": "a.txt"}));
+    assert_eq!(lines["lines"].as_array().unwrap().len(), 5, "{lines}");
+    assert!(ok(&mut rpc, "log", json!({"path": "a.txt"})).to_string().contains("own"));
+    let back = ok(&mut rpc, "rewind_plan", json!({"to": "turn:1"}));
+    let one = ok(&mut rpc, "revert_plan", json!({"to": "turn:1"}));
+    assert_eq!(w.read("a.txt"), text("ONE", "FIVE"), "a plan changes nothing");
+    // A plan is carried out as what it was made for.
+    fails(&mut rpc, "revert_apply", json!({"plan": back["plan"]}));
+    fails(&mut rpc, "rewind_apply", json!({"plan": one["plan"]}));
+    ok(&mut rpc, "revert_apply", json!({"plan": one["plan"]}));
+    assert_eq!(w.read("a.txt"), text("one", "FIVE"));
+    ok(&mut rpc, "undo", json!({}));
+    assert_eq!(w.read("a.txt"), text("ONE", "FIVE"));
+    // What somebody changed since is a conflict of the part, and stays.
+    w.write("a.txt", text("by hand", "FIVE"));
+    let one = ok(&mut rpc, "revert_plan", json!({"to": "turn:1"}));
+    assert_eq!(one["partial"], true, "{one}");
+    ok(&mut rpc, "revert_apply", json!({"plan": one["plan"]}));
+    assert_eq!(w.read("a.txt"), text("by hand", "FIVE"));
     end(rpc);
 }
 
