@@ -145,8 +145,11 @@ fn r55_a_full_disk_takes_nothing_with_it() {
     for _ in 0..2 {
         let e = w.record(checkpoint::Options::default()).unwrap_err();
         assert!(matches!(e.code, Code::OverBudget | Code::Io), "{e:?}");
-        let e = w.restore_with(&c, restore::Options::default()).unwrap_err();
-        assert!(matches!(e.code, Code::OverBudget | Code::Io), "{e:?}");
+        // Below the floor what has no room anywhere is kept, and told.
+        let o = w.restore_with(&c, restore::Options::default()).unwrap();
+        assert!(o.partial && o.operation.is_none(), "{o:?}");
+        assert!(o.items.iter().all(|i| i.reason.as_deref() == Some("no-room")), "{o:?}");
+        assert!(o.warnings[0].contains("free some space"), "{o:?}");
         full.assert_same(&w.model(), &Compare::untouched(), "nothing was begun");
         // What is there can be read.
         let ws = open_at(&w, &w.root());

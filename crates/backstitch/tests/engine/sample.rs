@@ -22,8 +22,16 @@ fn believe(w: &World, was: &[u8], is: &[u8]) {
     let at: Vec<usize> = (0..bytes.len() - 20).filter(|i| &bytes[*i..*i + 20] == was).collect();
     assert_eq!(at.len(), 1, "the id stands in the table once");
     bytes[at[0]..at[0] + 20].copy_from_slice(is);
-    let sum = crc32fast::hash(&bytes[40..]);
-    bytes[32..36].copy_from_slice(&sum.to_le_bytes());
+    let word = |b: &[u8], at: usize| u32::from_le_bytes(*b[at..].first_chunk().unwrap()) as usize;
+    let spans = 40 + 28 + word(&bytes, 40 + 24);
+    let end = spans + 4 + 16 * word(&bytes, spans);
+    for span in (spans + 4..end).step_by(16) {
+        let (start, len) = (40 + word(&bytes, span), word(&bytes, span + 8));
+        let sum = crc32fast::hash(&bytes[start..start + len]).to_le_bytes();
+        bytes[span + 12..span + 16].copy_from_slice(&sum);
+    }
+    let sum = crc32fast::hash(&bytes[40..end]).to_le_bytes();
+    bytes[32..36].copy_from_slice(&sum);
     fs::write(&file, bytes).unwrap();
 }
 
