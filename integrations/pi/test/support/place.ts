@@ -102,6 +102,6 @@ export class Place {
   }
 
   remove(): void {
-    rmSync(this.root, { recursive: true, force: true });
+    rmSync(this.root, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
   }
 }
