@@ -88,6 +88,7 @@ impl Watcher {
             self.wait(left).map_err(End::Limit)?;
             self.look_at_mounts()?;
             self.ears.drain()?;
+            self.ears.follow()?;
             while let Ok((stream, _)) = self.listener.accept() {
                 last = Instant::now();
                 if self.answer(&stream)? {

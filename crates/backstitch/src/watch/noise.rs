@@ -157,10 +157,13 @@ impl Ears {
         let _ = std::fs::remove_file(&name);
         // Events are queued before the call that causes them returns.
         self.drain()?;
-        if self.table_changed {
-            self.follow_table()?;
-        }
+        self.follow()?;
         Ok(self.cookie)
+    }
+
+    /// Watches what the table covers now, if it was written since. Goes through all of it: best done while nobody waits.
+    pub fn follow(&mut self) -> Result<(), End> {
+        if self.table_changed { self.follow_table() } else { Ok(()) }
     }
 
     /// Where something happened since, and the moment until which that holds.
